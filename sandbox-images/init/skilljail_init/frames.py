@@ -1,0 +1,208 @@
+"""The frame protocol between the daemon and init. This is its one description; both ends import it.
+
+One duplex byte stream: init reads frames on standard input and writes frames on standard output. A frame is
+
+    type      1 byte, a value of `FrameType`
+    length    4 bytes, unsigned, big-endian
+    payload   `length` bytes
+
+Payloads are raw bytes (DATA, STDOUT, STDERR), empty (STAGED, CANCEL, DONE), or one JSON object in UTF-8 (the rest).
+A payload from the daemon is at most `TO_INIT_MAX` bytes, one from init at most `FROM_INIT_MAX`; a longer one, an
+unknown type or broken JSON ends the conversation on the side that sees it.
+
+A run, in order:
+
+    init    READY      {"isolation": {…}}   what init reads about its own confinement, see `isolation.py`
+    daemon  STAGE      {"directories": [path, …],
+                        "files": [{"path", "size", "executable", "sha256"}, …]}
+    daemon  DATA …     the content of the files, one after the other, without separators
+    init    STAGED
+    daemon  START      {"argv": [str, …],        the command; argv[0] is looked up in PATH
+                        "env": {name: value},    the whole environment
+                        "cwd": path,             below the skill root, "" is the root
+                        "stdin_bytes": int,      DATA frames with so many bytes follow
+                        "wall_seconds": float, "cpu_seconds": float, "output_bytes": int, "open_files": int,
+                        "disk_bytes": int,       the largest file (RLIMIT_FSIZE)
+                        "artifact_patterns": [glob, …], "artifact_count": int, "artifact_bytes": int}
+    daemon  DATA …     standard input
+    init    STARTED    {}  or  FAILED {"errno": int, "message": str}  and then DONE
+    init    STDOUT, STDERR …
+    init    EXIT       {"cause": Cause, "exit_code": int|null, "signal": int|null, "wall_seconds": float,
+                        "cpu_seconds": float|null, "peak_memory_bytes": int|null, "oom_kills": int|null,
+                        "pids_limit_hits": int|null, "disk_full": bool, "output_truncated": bool}
+                       every process but init is dead when it is sent
+    init    ARTIFACT   {"path": str, "size": int, "executable": bool}, then DATA … with `size` bytes
+            SKIPPED    {"path": str, "reason": SkipReason}
+    init    DONE
+
+At any time the daemon may send CANCEL: init kills the script and goes on with EXIT, cause `cancelled`, and no
+artifacts. While no script runs CANCEL is ignored. When the daemon's end of the stream closes, init kills everything
+and exits, so that no sandbox outlives its daemon. When something makes it impossible to go on, init sends
+FATAL {"message": str} and exits with status 70. After DONE init waits for the next STAGE or START, which serves a
+session.
+
+Paths are relative, with `/` between names. Everything that init sends is hostile in the daemon's eyes.
+"""
+
+import enum
+import json
+import struct
+
+__all__ = [
+    "DATA_MAX",
+    "FROM_INIT_MAX",
+    "TO_INIT_MAX",
+    "Cause",
+    "Frame",
+    "FrameDecoder",
+    "FrameError",
+    "FrameType",
+    "SkipReason",
+    "encode",
+    "encode_json",
+    "header",
+]
+
+HEADER = struct.Struct(">BI")
+DATA_MAX = 65_536
+"""Bytes in one DATA, STDOUT or STDERR frame."""
+FROM_INIT_MAX = DATA_MAX
+"""Largest payload that init may send."""
+TO_INIT_MAX = 8 * 1024 * 1024
+"""Largest payload that the daemon may send: a STAGE frame with every entry of a bundle."""
+
+
+class FrameType(enum.IntEnum):
+    """What a frame says. The values are the wire."""
+
+    # from the daemon
+    STAGE = 0x01
+    START = 0x02
+    CANCEL = 0x03
+    # in both directions
+    DATA = 0x10
+    # from init
+    READY = 0x20
+    STAGED = 0x21
+    STARTED = 0x22
+    FAILED = 0x23
+    STDOUT = 0x24
+    STDERR = 0x25
+    EXIT = 0x26
+    ARTIFACT = 0x27
+    SKIPPED = 0x28
+    DONE = 0x29
+    FATAL = 0x2A
+
+
+class Cause(enum.StrEnum):
+    """What ended the script, as init saw it."""
+
+    EXITED = "exited"
+    SIGNALED = "signaled"
+    WALL_TIMEOUT = "wall_timeout"
+    CPU_TIMEOUT = "cpu_timeout"
+    OUTPUT_LIMIT = "output_limit"
+    PIDS_STORM = "pids_storm"
+    """The script went on asking for processes that the kernel refused, and was killed."""
+    CANCELLED = "cancelled"
+
+
+class SkipReason(enum.StrEnum):
+    """Why init did not send a file that matched an artifact pattern."""
+
+    NOT_A_REGULAR_FILE = "not_a_regular_file"
+    COUNT_LIMIT = "count_limit"
+    SIZE_LIMIT = "size_limit"
+    DEPTH_LIMIT = "depth_limit"
+    TIME_LIMIT = "time_limit"
+    UNSAFE_NAME = "unsafe_name"
+    UNREADABLE = "unreadable"
+
+
+class FrameError(ValueError):
+    """The other end broke the protocol."""
+
+
+class Frame:
+    """One decoded frame."""
+
+    __slots__ = ("payload", "type")
+
+    def __init__(self, frame_type: FrameType, payload: bytes) -> None:
+        self.type = frame_type
+        self.payload = payload
+
+    def json(self) -> dict[str, object]:
+        """The payload as a JSON object. Raises FrameError when it is none."""
+        try:
+            value = json.loads(self.payload)
+        except (ValueError, RecursionError) as error:
+            raise FrameError(f"{self.type.name} frame is not JSON") from error
+        if not isinstance(value, dict):
+            raise FrameError(f"{self.type.name} frame is not a JSON object")
+        return value
+
+    def __repr__(self) -> str:
+        return f"Frame({self.type.name}, {len(self.payload)} bytes)"
+
+
+def header(frame_type: FrameType, length: int) -> bytes:
+    """The five bytes before a payload of `length` bytes."""
+    return HEADER.pack(frame_type, length)
+
+
+def encode(frame_type: FrameType, payload: bytes = b"") -> bytes:
+    """A whole frame as bytes."""
+    return HEADER.pack(frame_type, len(payload)) + payload
+
+
+def encode_json(frame_type: FrameType, value: dict[str, object]) -> bytes:
+    """A whole frame whose payload is a JSON object."""
+    return encode(frame_type, json.dumps(value, separators=(",", ":")).encode())
+
+
+class FrameDecoder:
+    """Cuts a byte stream into frames. Holds at most one incomplete frame plus what was fed last."""
+
+    def __init__(self, payload_max: int, allowed: frozenset[FrameType]) -> None:
+        """`payload_max`: bytes; `allowed`: the types that the other end may send."""
+        self._payload_max = payload_max
+        self._allowed = allowed
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Takes bytes, returns the frames that they complete. Raises FrameError; the decoder is then spent."""
+        self._buffer += data
+        frames: list[Frame] = []
+        position = 0
+        while len(self._buffer) - position >= HEADER.size:
+            kind, length = HEADER.unpack_from(self._buffer, position)
+            frame_type = self._check(kind, length)
+            end = position + HEADER.size + length
+            if len(self._buffer) < end:
+                break
+            frames.append(Frame(frame_type, bytes(self._buffer[position + HEADER.size : end])))
+            position = end
+        del self._buffer[:position]
+        return frames
+
+    def _check(self, kind: int, length: int) -> FrameType:
+        if length > self._payload_max:
+            raise FrameError(f"frame of {length} bytes, the limit is {self._payload_max}")
+        try:
+            frame_type = FrameType(kind)
+        except ValueError:
+            raise FrameError(f"unknown frame type {kind:#04x}") from None
+        if frame_type not in self._allowed:
+            raise FrameError(f"{frame_type.name} frame from the wrong end")
+        return frame_type
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of an incomplete frame: not 0 at end-of-file means a truncated stream."""
+        return len(self._buffer)
+
+
+FROM_DAEMON = frozenset({FrameType.STAGE, FrameType.START, FrameType.CANCEL, FrameType.DATA})
+FROM_INIT = frozenset(FrameType) - {FrameType.STAGE, FrameType.START, FrameType.CANCEL}
