@@ -51,7 +51,7 @@ class EngineReport:
     kernel: str
     cgroup_version: int
     missing: tuple[str, ...]
-    """Controls that every run needs and that this engine lacks, each with its mend. The daemon starts only when empty."""
+    """Controls that every run needs and that it lacks, each with its mend. The daemon starts only when empty."""
     warnings: tuple[str, ...]
     """What an operator should know: known-bad versions, weaker controls."""
 

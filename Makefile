@@ -1,0 +1,76 @@
+# Everything that a person does with this tree. `make` alone lists it.
+#
+# Each target does the set-up that it needs (tools/setup) and may be run again: what is done already is
+# not done twice. An engine that had to be started for a target is stopped when the target ends.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-podman isolation bench check format generate lock images clean
+
+# What the tests run on can be narrowed: make test TESTS=tests/unit PYTEST_FLAGS='-x -k timeout'
+TESTS ?= tests
+PODMAN_TESTS ?= $(wildcard tests/integration/test_engine.py tests/conformance)
+PYTEST_FLAGS ?=
+DEMO_FLAGS ?=
+BENCH_FLAGS ?=
+LOCK_FLAGS ?=
+
+BIN := .venv/bin
+
+help:  ## Lists the targets
+	@echo "make TARGET, where TARGET is one of:"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo
+	@echo "Variables: TESTS, PYTEST_FLAGS, DEMO_FLAGS, BENCH_FLAGS, LOCK_FLAGS; from the environment also"
+	@echo "  DOCKER_HOST             an engine to use instead of the one at /var/run/docker.sock or one made here"
+	@echo "  SKILLJAIL_PWSH_ARCHIVE  a PowerShell archive to build the pwsh image from, instead of Microsoft's release"
+	@echo "  SKILLJAIL_STATE         where an engine that is made here keeps its data, instead of /var/lib/skilljail-dev"
+	@echo "  PYTHON                  the Python to use, 3.11 or newer"
+
+demo:  ## Runs the example skill in every interpreter, in sandboxes
+	@tools/setup run $(BIN)/python tools/demo.py $(DEMO_FLAGS)
+
+test:  ## Runs all tests
+	@tools/setup run $(BIN)/pytest $(TESTS) $(PYTEST_FLAGS)
+
+test-podman:  ## Runs the tests of the engine and of a run's life on Podman
+	@tools/setup run --podman $(BIN)/pytest $(PODMAN_TESTS) $(PYTEST_FLAGS)
+
+isolation:  ## Runs only the tests that try to get out of a sandbox
+	@tools/setup run $(BIN)/pytest tests/isolation $(PYTEST_FLAGS)
+
+bench:  ## Measures what docs/ promises
+	@tools/setup run $(BIN)/python -m bench $(BENCH_FLAGS)
+
+check:  ## Checks style, types, contract, and that generated files are fresh
+	@tools/setup python
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	MYPYPATH=tools:client:daemon:sandbox-images/init $(BIN)/mypy -p devenv -m demo
+	$(BIN)/buf lint proto
+	tools/generate-proto --check
+	$(BIN)/python sandbox-images/seccomp/generate.py --check
+
+format:  ## Formats the code
+	@tools/setup python
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+generate:  ## Writes the generated files: the contract's Python code, the seccomp profile
+	@tools/setup python
+	tools/generate-proto
+	$(BIN)/python sandbox-images/seccomp/generate.py
+
+lock:  ## Locks the development environment's packages anew
+	@tools/setup python
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --custom-compile-command 'make lock' --extra daemon --extra maf --group dev $(LOCK_FLAGS) \
+	  --output-file requirements/dev.txt pyproject.toml requirements/build.in
+
+images:  ## Builds the sandbox images that are missing or stale
+	@tools/setup
+
+clean:  ## Removes what the set-up made: .venv, logs, caches, the data of an engine made here
+	@tools/setup clean

@@ -1,0 +1,86 @@
+"""Where the daemon is. The daemon asks the same functions where to listen, so both ends agree."""
+
+import dataclasses
+import ipaddress
+import os
+import pathlib
+import re
+
+from skilljail._errors import InvalidAddress
+
+__all__ = ["Address", "default_address", "default_socket_path"]
+
+_SOCKET_NAME = "skilljaild.sock"
+# sockaddr_un.sun_path, with its final NUL: 108 bytes on Linux, 104 on macOS. The smaller one fits both.
+_SOCKET_PATH_BYTES_MAX = 103
+_HOST_PORT = re.compile(
+    r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?):(?P<port>[0-9]{1,5})"
+)
+
+
+def default_socket_path() -> pathlib.Path:
+    """The local daemon's socket.
+
+    root: `/run/skilljail/skilljaild.sock`; others: `$XDG_RUNTIME_DIR/skilljail/skilljaild.sock`, and without that
+    variable `~/.skilljail/skilljaild.sock`.
+    """
+    # Windows has no uid; there nobody is root.
+    if getattr(os, "geteuid", lambda: -1)() == 0:
+        return pathlib.Path("/run/skilljail") / _SOCKET_NAME
+    runtime_directory = os.environ.get("XDG_RUNTIME_DIR", "")
+    if runtime_directory:
+        return pathlib.Path(runtime_directory) / "skilljail" / _SOCKET_NAME
+    return pathlib.Path.home() / ".skilljail" / _SOCKET_NAME
+
+
+def default_address() -> str:
+    """`SKILLJAIL_ADDRESS`, else `unix:` and the local daemon's socket."""
+    return os.environ.get("SKILLJAIL_ADDRESS", "").strip() or f"unix:{default_socket_path()}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Address:
+    """An address of a daemon, read once."""
+
+    target: str
+    """What gRPC connects to: `unix:/absolute/path` or `host:port`."""
+    socket_path: pathlib.Path | None
+    """The socket, for a unix address."""
+    is_loopback: bool
+    """True for a unix socket, `localhost`, 127.0.0.0/8 and ::1."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """Reads `unix:/path`, `unix:///path`, `/path` or `host:port`. Raises InvalidAddress."""
+        if text.startswith("unix:"):
+            path = text.removeprefix("unix:")
+            return cls._of_socket(text, path[2:] if path.startswith("///") else path)
+        if text.startswith("/"):
+            return cls._of_socket(text, text)
+        match = _HOST_PORT.fullmatch(text)
+        if match is None or not 0 < int(match["port"]) < 65_536:  # noqa: PLR2004  # TCP ports
+            raise InvalidAddress(
+                f"{text!a} is no address of a daemon; write unix:/path/to/skilljaild.sock or host:port"
+            )
+        return cls(text, None, _is_loopback(match["host"]))
+
+    @classmethod
+    def _of_socket(cls, text: str, path: str) -> "Address":
+        if not path or path.startswith("//") or "\0" in path:
+            raise InvalidAddress(f"{text!a} names no socket; write unix:/path/to/skilljaild.sock")
+        absolute = os.path.abspath(path)  # noqa: PTH100  # gRPC takes text, and nothing may be resolved here
+        if len(os.fsencode(absolute)) > _SOCKET_PATH_BYTES_MAX:
+            raise InvalidAddress(
+                f"the socket path '{absolute}' is longer than {_SOCKET_PATH_BYTES_MAX} bytes, which the system "
+                "cannot connect to; use a shorter one"
+            )
+        return cls(f"unix:{absolute}", pathlib.Path(absolute), is_loopback=True)
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,251 @@
+"""The daemon's configuration: flags over `SKILLJAILD_*` variables over a TOML file over the defaults below.
+
+A nested value is named with dots in flags and TOML tables (`limits.ceiling.memory_bytes`) and with two underscores in
+the environment (`SKILLJAILD_LIMITS__CEILING__MEMORY_BYTES`). Sizes are bytes, or text such as "256MiB".
+"""
+
+import os
+import pathlib
+from typing import Annotated, Any, Literal, Self
+
+import pydantic
+import pydantic_settings
+from skilljail._address import default_socket_path
+
+from skilljaild import images
+from skilljaild.limits import Limits
+
+__all__ = [
+    "AdmissionConfig",
+    "BundleConfig",
+    "Config",
+    "ConfigError",
+    "EngineConfig",
+    "LimitSet",
+    "TlsConfig",
+    "load",
+]
+
+MIB = 1024 * 1024
+
+Size = Annotated[pydantic.ByteSize, pydantic.Field(gt=0)]
+
+
+class ConfigError(Exception):
+    """The configuration is wrong; the message names each setting and what it may be."""
+
+
+class Section(pydantic.BaseModel):
+    """A table of the configuration. An unknown name is an error: a misspelt limit must not be lost."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+
+class LimitSet(Section):
+    """Every limit of a run, see `proto/skilljail/v1/limits.proto`."""
+
+    wall_seconds: Annotated[float, pydantic.Field(gt=0, le=86_400)]
+    cpu_seconds: Annotated[float, pydantic.Field(gt=0, le=86_400)]
+    cpus: Annotated[float, pydantic.Field(ge=0.01, le=1_024)]
+    memory_bytes: Annotated[pydantic.ByteSize, pydantic.Field(ge=32 * MIB)]
+    pids: Annotated[int, pydantic.Field(ge=4, le=32_768)]
+    disk_bytes: Annotated[pydantic.ByteSize, pydantic.Field(ge=64 * 1024)]
+    disk_inodes: Annotated[int, pydantic.Field(ge=64)]
+    open_files: Annotated[int, pydantic.Field(ge=16, le=1_048_576)]
+    output_bytes: Size
+    artifact_count: Annotated[int, pydantic.Field(ge=0, le=10_000)]
+    artifact_bytes: Annotated[pydantic.ByteSize, pydantic.Field(ge=0)]
+
+    def limits(self) -> Limits:
+        """The same as plain numbers."""
+        return Limits(**dict(self))
+
+
+class DefaultLimits(LimitSet):
+    """What a run gets that asks for nothing. Enough for PowerShell's hello, the hungriest of the four."""
+
+    wall_seconds: float = 30.0
+    cpu_seconds: float = 30.0
+    cpus: float = 1.0
+    memory_bytes: pydantic.ByteSize = pydantic.ByteSize(512 * MIB)
+    pids: int = 128
+    disk_bytes: pydantic.ByteSize = pydantic.ByteSize(128 * MIB)
+    disk_inodes: int = 16_384
+    open_files: int = 512
+    output_bytes: pydantic.ByteSize = pydantic.ByteSize(8 * MIB)
+    artifact_count: int = 64
+    artifact_bytes: pydantic.ByteSize = pydantic.ByteSize(16 * MIB)
+
+
+class CeilingLimits(LimitSet):
+    """The most that a run may ask for."""
+
+    wall_seconds: float = 600.0
+    cpu_seconds: float = 1_200.0
+    cpus: float = float(os.cpu_count() or 1)
+    memory_bytes: pydantic.ByteSize = pydantic.ByteSize(2_048 * MIB)
+    pids: int = 1_024
+    disk_bytes: pydantic.ByteSize = pydantic.ByteSize(1_024 * MIB)
+    disk_inodes: int = 262_144
+    open_files: int = 4_096
+    output_bytes: pydantic.ByteSize = pydantic.ByteSize(64 * MIB)
+    artifact_count: int = 1_000
+    artifact_bytes: pydantic.ByteSize = pydantic.ByteSize(256 * MIB)
+
+
+class LimitsConfig(Section):
+    """`[limits.default]` and `[limits.ceiling]`."""
+
+    default: DefaultLimits = DefaultLimits()
+    ceiling: CeilingLimits = CeilingLimits()
+
+    @pydantic.model_validator(mode="after")
+    def _default_below_ceiling(self) -> Self:
+        above = [name for name, value in self.default if value > getattr(self.ceiling, name)]
+        if above:
+            raise ValueError(
+                f"limits.default is above limits.ceiling in {', '.join(above)}; raise one or lower the other"
+            )
+        if self.default.disk_bytes >= self.default.memory_bytes:
+            raise ValueError("limits.default.disk_bytes must be below memory_bytes: the work directory lives in memory")
+        return self
+
+
+class EngineConfig(Section):
+    """`[engine]`: what makes sandboxes."""
+
+    kind: Literal["docker"] = "docker"
+    url: str = ""
+    """Docker or Podman API: `unix:///…`, `tcp://…`, `ssh://…`. Empty: DOCKER_HOST, then Docker's usual socket."""
+    runtime: str = ""
+    """Name of the engine's runtime, such as `runsc`. Empty: the engine's default."""
+    timeout_seconds: Annotated[float, pydantic.Field(gt=0)] = 60.0
+    """How long one call to the engine may take."""
+
+
+class ImagesConfig(Section):
+    """`[images]`: the image of each interpreter, as a reference or a digest."""
+
+    python: str = images.reference("python")
+    node: str = images.reference("node")
+    bash: str = images.reference("bash")
+    pwsh: str = images.reference("pwsh")
+
+
+class AdmissionConfig(Section):
+    """`[admission]`: how much may be under way."""
+
+    concurrent_runs: Annotated[int, pydantic.Field(ge=1)] = max(4, 2 * (os.cpu_count() or 1))
+    queued_runs: Annotated[int, pydantic.Field(ge=0)] = 256
+    remembered_runs: Annotated[int, pydantic.Field(ge=1)] = 1_000
+    """Finished runs that GetRun and ListRuns still know."""
+
+
+class BundleConfig(Section):
+    """`[bundles]`: the store of uploaded skills."""
+
+    store_bytes: Size = pydantic.ByteSize(1_024 * MIB)
+    """All blobs of one tenant together; the least recently used go first."""
+    bundle_bytes: Size = pydantic.ByteSize(64 * MIB)
+    """All files of one bundle together."""
+    bundle_entries: Annotated[int, pydantic.Field(ge=1, le=50_000)] = 10_000
+    """Files and directories of one bundle together."""
+
+
+class TlsConfig(Section):
+    """`[tls]`: for a TCP address. Callers show a certificate of `client_ca_file`; its common name is the tenant."""
+
+    certificate_file: pathlib.Path
+    key_file: pathlib.Path
+    client_ca_file: pathlib.Path
+
+
+class LogConfig(Section):
+    """`[log]`."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["console", "json"] = "console"
+
+
+def _default_state_directory() -> pathlib.Path:
+    if os.geteuid() == 0:
+        return pathlib.Path("/var/lib/skilljail")
+    data = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return pathlib.Path(data).expanduser() / "skilljail"
+
+
+class Config(pydantic_settings.BaseSettings):
+    """Everything the daemon can be told."""
+
+    model_config = pydantic_settings.SettingsConfigDict(
+        env_prefix="SKILLJAILD_", env_nested_delimiter="__", extra="forbid", frozen=True
+    )
+
+    listen: str = pydantic.Field(default_factory=lambda: f"unix:{default_socket_path()}")
+    """`unix:/path`, or `host:port` with `[tls]`."""
+    socket_mode: Annotated[str, pydantic.Field(pattern=r"^0?[0-7]{3}$")] = "600"
+    """Octal mode of the unix socket: whoever can connect can run scripts."""
+    insecure: bool = False
+    """Allows a TCP address without TLS, on loopback only."""
+    state_directory: pathlib.Path = pydantic.Field(default_factory=_default_state_directory)
+    """Blobs and the daemon's identity. One daemon for each."""
+    shutdown_grace_seconds: Annotated[float, pydantic.Field(ge=0)] = 10.0
+    """How long runs may go on after SIGTERM before they end with SHUTDOWN."""
+    tls: TlsConfig | None = None
+    engine: EngineConfig = EngineConfig()
+    images: ImagesConfig = ImagesConfig()
+    limits: LimitsConfig = LimitsConfig()
+    admission: AdmissionConfig = AdmissionConfig()
+    bundles: BundleConfig = BundleConfig()
+    log: LogConfig = LogConfig()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[pydantic_settings.BaseSettings],
+        init_settings: pydantic_settings.PydanticBaseSettingsSource,
+        env_settings: pydantic_settings.PydanticBaseSettingsSource,
+        dotenv_settings: pydantic_settings.PydanticBaseSettingsSource,
+        file_secret_settings: pydantic_settings.PydanticBaseSettingsSource,
+    ) -> tuple[pydantic_settings.PydanticBaseSettingsSource, ...]:
+        """Flags, then environment, then the file that `load` named."""
+        del dotenv_settings, file_secret_settings
+        file = settings_cls.model_config.get("toml_file")
+        toml = pydantic_settings.TomlConfigSettingsSource(settings_cls, toml_file=file)
+        return init_settings, env_settings, toml
+
+    @pydantic.model_validator(mode="after")
+    def _listen_safely(self) -> Self:
+        if self.listen.startswith("unix:"):
+            return self
+        host, _, port = self.listen.rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(f"listen: {self.listen!r} is neither unix:/path nor host:port")
+        loopback = host in {"127.0.0.1", "localhost", "[::1]"}
+        if self.tls is None and not (self.insecure and loopback):
+            raise ValueError(
+                f"listen: {self.listen} is a TCP address, which needs a [tls] table: certificate_file, key_file, "
+                "client_ca_file. Without TLS only a loopback address is possible, with --insecure, and then every "
+                "user of this host can run scripts."
+            )
+        return self
+
+
+def load(file: pathlib.Path | None, flags: dict[str, Any]) -> Config:
+    """Reads the configuration. `file`: a TOML file, or None; `flags`: nested values from the command line.
+
+    Raises ConfigError.
+    """
+    if file is not None and not file.is_file():
+        raise ConfigError(f"{file}: there is no such configuration file")
+
+    class FromFile(Config):
+        model_config = pydantic_settings.SettingsConfigDict(toml_file=file)
+
+    try:
+        return FromFile(**flags)
+    except pydantic.ValidationError as error:
+        lines = (f"  {'.'.join(map(str, one['loc'])) or 'configuration'}: {one['msg']}" for one in error.errors())
+        raise ConfigError("The configuration is wrong:\n" + "\n".join(lines)) from error
+    except ValueError as error:  # broken TOML
+        raise ConfigError(f"{file}: {error}") from error

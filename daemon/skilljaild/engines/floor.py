@@ -1,0 +1,57 @@
+"""The container floor, read from `sandbox-images/floor.toml` and `sandbox-images/seccomp/profile.json`."""
+
+import dataclasses
+import functools
+import json
+import tomllib
+
+from skilljaild.assets import sandbox_images_directory
+
+__all__ = ["Floor", "container_floor"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Floor:
+    """What holds for every sandbox. Sizes in bytes; the file says why each line is there."""
+
+    user: int
+    group: int
+    network: str
+    read_only_root: bool
+    capabilities: tuple[str, ...]
+    no_new_privileges: bool
+    namespaces: tuple[str, ...]
+    core_bytes: int
+    swap_bytes: int
+    log_driver: str
+    work_path: str
+    work_mode: str
+    work_options: tuple[str, ...]
+    shared_memory_path: str
+    shared_memory_bytes: int
+    masked_paths: tuple[str, ...]
+    read_only_paths: tuple[str, ...]
+    seccomp: str
+    """The profile as compact JSON."""
+
+
+@functools.cache
+def container_floor() -> Floor:
+    """Reads the files once. Raises OSError or ValueError when they are broken: then nothing may run."""
+    directory = sandbox_images_directory()
+    data = tomllib.loads((directory / "floor.toml").read_text())
+    work, shared, proc = data.pop("work"), data.pop("shared_memory"), data.pop("proc")
+    profile = json.loads((directory / "seccomp" / "profile.json").read_text())
+    return Floor(
+        capabilities=tuple(data.pop("capabilities")),
+        namespaces=tuple(data.pop("namespaces")),
+        **data,
+        work_path=work["path"],
+        work_mode=work["mode"],
+        work_options=tuple(work["options"]),
+        shared_memory_path=shared["path"],
+        shared_memory_bytes=shared["bytes"],
+        masked_paths=tuple(proc["masked"]),
+        read_only_paths=tuple(proc["read_only"]),
+        seccomp=json.dumps(profile, separators=(",", ":")),
+    )

@@ -1,0 +1,81 @@
+"""Makes Debian's root file system from Debian's packages, where no registry serves `debian:trixie-slim`."""
+
+import hashlib
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+from skilljaild.images.error import ImageError
+from skilljaild.images.progress import Progress
+from skilljaild.images.store import ImageStore, StoredImage
+
+__all__ = ["BOOTSTRAP_REFERENCE", "bootstrap", "bootstrapped"]
+
+BOOTSTRAP_REPOSITORY = "skilljail/bootstrap"
+SUITE = "trixie"
+BOOTSTRAP_REFERENCE = f"{BOOTSTRAP_REPOSITORY}:{SUITE}"
+SOURCES = (
+    f"deb http://deb.debian.org/debian {SUITE} main",
+    f"deb http://deb.debian.org/debian {SUITE}-updates main",
+    f"deb http://deb.debian.org/debian-security {SUITE}-security main",
+)
+# What the slim images leave out too. dpkg keeps these rules in the image, so they hold for later packages.
+LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/info/*", "/usr/share/locale/*")
+KEPT = ("/usr/share/doc/*/copyright", "/usr/share/locale/locale.alias")
+OPTIONS = (
+    "--variant=minbase",
+    *(f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT),
+    *(f"--dpkgopt=path-include={pattern}" for pattern in KEPT),
+)
+DEBIAN_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+SECONDS_MAX = 900
+
+
+def recipe() -> str:
+    """The sha256 of all that decides what a bootstrap makes, except the state of Debian's archive."""
+    return hashlib.sha256("\n".join((SUITE, *SOURCES, *OPTIONS)).encode()).hexdigest()
+
+
+def bootstrapped(store: ImageStore) -> StoredImage | None:
+    """The image of an earlier bootstrap with the same recipe, if the engine has one."""
+    image = store.find(BOOTSTRAP_REFERENCE)
+    return image if image and image.labels.get("io.skilljail.recipe") == recipe() else None
+
+
+def bootstrap(store: ImageStore, progress: Progress) -> StoredImage:
+    """Makes a Debian root with mmdebstrap and imports it. Raises ImageError when mmdebstrap is missing or fails."""
+    if shutil.which("mmdebstrap") is None:
+        raise ImageError(
+            "mmdebstrap is needed to make the base from Debian's packages and is not installed: "
+            "`apt-get install mmdebstrap`, or name an image of Debian trixie with --base-image"
+        )
+    architecture = DEBIAN_ARCHITECTURES[store.architecture()]
+    progress.step(f"mmdebstrap {SUITE} ({architecture}) from {SOURCES[0].split()[1]}")
+    with tempfile.TemporaryDirectory(prefix="skilljail-bootstrap-") as directory:
+        root = pathlib.Path(directory) / "root.tar"
+        _mmdebstrap(architecture, root)
+        progress.step(f"import {root.stat().st_size / 1e6:.0f} MB as {BOOTSTRAP_REFERENCE}")
+        labels = {
+            "io.skilljail.recipe": recipe(),
+            "org.opencontainers.image.title": f"Debian {SUITE}, minimal",
+        }
+        return store.import_root(root, BOOTSTRAP_REPOSITORY, SUITE, labels)
+
+
+def _mmdebstrap(architecture: str, root: pathlib.Path) -> None:
+    """Runs mmdebstrap. It needs root or user namespaces, and picks what there is by itself."""
+    # Its work directory must be readable by the uids of a user namespace, which a private directory is not.
+    command = ["mmdebstrap", *OPTIONS, f"--architectures={architecture}", SUITE, "-", *SOURCES]
+    with root.open("wb") as output:
+        try:
+            done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, timeout=SECONDS_MAX, check=False)  # noqa: S603
+        except subprocess.TimeoutExpired as error:
+            raise ImageError(f"mmdebstrap did not end within {SECONDS_MAX} s: is deb.debian.org reached?") from error
+    if done.returncode != 0:
+        last_lines = "\n".join(done.stderr.decode(errors="replace").strip().splitlines()[-8:])
+        raise ImageError(
+            "mmdebstrap failed. It needs deb.debian.org, Debian's keys (`apt-get install debian-archive-keyring`), and "
+            "root or user namespaces for your user (`apt-get install uidmap`, and a line for you in /etc/subuid and "
+            f"/etc/subgid). It said:\n{last_lines}"
+        )

@@ -1,0 +1,95 @@
+"""Fetches pinned files into a cache. What has another hash than its pin is thrown away."""
+
+import hashlib
+import os
+import pathlib
+import tempfile
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from typing import IO
+
+from skilljaild.images.error import ImageError
+from skilljaild.images.pins import Pin
+
+__all__ = ["cache_directory", "download", "file_sha256"]
+
+CONNECT_SECONDS = 15
+"""How long a server may stay silent before the download is given up."""
+CHUNK_BYTES = 1 << 20
+
+
+def cache_directory() -> pathlib.Path:
+    """`$XDG_CACHE_HOME/skilljail`, made when it is not there."""
+    root = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    directory = pathlib.Path(root) / "skilljail"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def cached_path(pin: Pin) -> pathlib.Path:
+    """Where the file of a pin lies once it is downloaded. An operator without internet puts it there by hand."""
+    return cache_directory() / "downloads" / pin.sha256 / pin.file_name
+
+
+def file_sha256(path: pathlib.Path) -> str:
+    """The sha256 of a file's content, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def download(pin: Pin) -> pathlib.Path:
+    """The file of a pin, from the cache or from its URL. Its hash has been checked either way.
+
+    Raises ImageError when the server does not answer, or sends something else than what is pinned.
+    """
+    target = cached_path(pin)
+    if target.is_file() and file_sha256(target) == pin.sha256:
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as partial:
+        path = pathlib.Path(partial.name)
+        try:
+            _fetch(pin, partial)
+            partial.flush()
+            found = file_sha256(path)
+            if found != pin.sha256:
+                raise ImageError(
+                    f"{pin.url} has sha256 {found}, but {pin.sha256} is pinned: "
+                    "the file was changed on its way or at its source, and is not used"
+                )
+            path.rename(target)
+        finally:
+            path.unlink(missing_ok=True)
+    return target
+
+
+def _fetch(pin: Pin, target: IO[bytes]) -> None:
+    """Writes what the pin's URL serves, never more than `max_bytes`."""
+    try:
+        with _https_only().open(pin.url, timeout=CONNECT_SECONDS) as response:
+            received = 0
+            while chunk := response.read(CHUNK_BYTES):
+                received += len(chunk)
+                if received > pin.max_bytes:
+                    raise ImageError(f"{pin.url} is longer than {pin.max_bytes} bytes: it is not the pinned file")
+                target.write(chunk)
+    except (OSError, HTTPException) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise ImageError(
+            f"cannot download {pin.name} {pin.version} from {pin.url}: {reason}. "
+            f"On a machine without internet, put the file at {cached_path(pin)}"
+        ) from error
+
+
+class _HttpsRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, but never down to plain HTTP."""
+
+    def redirect_request(self, req, fp, code, msg, headers, newurl):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        if not newurl.startswith("https://"):
+            raise urllib.error.URLError(f"it redirects to {newurl}, which is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _https_only() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(_HttpsRedirects)

@@ -1,0 +1,31 @@
+"""The recipe of an image: one hash over all that decides its content. The same recipe means nothing to do."""
+
+import hashlib
+import json
+
+from skilljaild.images.definition import ImageDefinition
+from skilljaild.images.download import file_sha256
+
+__all__ = ["recipe"]
+
+FORMAT = 1
+"""Raised when the builder itself makes another image from the same inputs."""
+
+
+def recipe(definition: ImageDefinition, parent_id: str, archive_sha256: str | None) -> str:
+    """The sha256, in hex, over the Dockerfile, the context, the parent's id, the download and the labels.
+
+    The source revision is left out on purpose: a commit that touches no input must not rebuild images.
+    """
+    inputs = {
+        "format": FORMAT,
+        "name": definition.name,
+        "reference": definition.reference,
+        "title": definition.title,
+        "licenses": definition.licenses,
+        "version_command": definition.version_command,
+        "files": {path: file_sha256(source) for path, source in definition.context_files().items()},
+        "parent": parent_id,
+        "archive": archive_sha256,
+    }
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()

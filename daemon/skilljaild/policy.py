@@ -1,0 +1,176 @@
+"""What a run gets of what it asks for. Operators set defaults and ceilings; requests ask below them."""
+
+import dataclasses
+import math
+import re
+
+from skilljaild.errors import Reason, Refusal
+from skilljaild.limits import Limits
+from skilljaild.paths import shown
+
+__all__ = [
+    "LABELS_MAX",
+    "SANDBOX_ENVIRONMENT",
+    "AskedLimits",
+    "check_arguments",
+    "check_labels",
+    "effective_limits",
+    "environment",
+]
+
+ARGUMENT_BYTES_MAX = 131_071
+"""MAX_ARG_STRLEN of Linux, without the NUL at the end."""
+ARGUMENTS_BYTES_MAX = 1024 * 1024
+VARIABLES_MAX = 256
+LABELS_MAX = 32
+MEMORY_BYTES_MIN = 32 * 1024 * 1024
+
+SANDBOX_ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/work/home",
+    "TMPDIR": "/work/tmp",
+    "LANG": "C.UTF-8",
+    "USER": "sandbox",
+    "NO_COLOR": "1",  # pwsh colours even what goes into a pipe
+    "PYTHONDONTWRITEBYTECODE": "1",  # or every import leaves an artifact
+    "PYTHONUNBUFFERED": "1",  # partial output of a run that is killed must not be lost in a buffer
+    "POWERSHELL_TELEMETRY_OPTOUT": "1",
+    "POWERSHELL_UPDATECHECK": "Off",
+}
+"""What every script sees; a request's variables come on top."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AskedLimits:
+    """The limits of a request; None takes the default. Fields as in `Limits`."""
+
+    wall_seconds: float | None = None
+    cpu_seconds: float | None = None
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    pids: int | None = None
+    disk_bytes: int | None = None
+    disk_inodes: int | None = None
+    open_files: int | None = None
+    output_bytes: int | None = None
+    artifact_count: int | None = None
+    artifact_bytes: int | None = None
+
+
+FLOORS = Limits(
+    wall_seconds=0.001,
+    cpu_seconds=0.001,
+    cpus=0.01,
+    memory_bytes=MEMORY_BYTES_MIN,
+    pids=4,
+    disk_bytes=64 * 1024,
+    disk_inodes=64,
+    open_files=16,
+    output_bytes=1,
+    artifact_count=1,
+    artifact_bytes=1,
+)
+"""Below these no sandbox can work."""
+
+
+def effective_limits(asked: AskedLimits, default: Limits, ceiling: Limits) -> Limits:
+    """Fills in the defaults and checks every limit. Raises Refusal LIMIT_INVALID or LIMIT_ABOVE_CEILING."""
+    values: dict[str, float | int] = {}
+    for field in dataclasses.fields(Limits):
+        value = getattr(asked, field.name)
+        values[field.name] = getattr(default, field.name) if value is None else value
+        if value is not None:
+            _check_limit(field.name, value, getattr(FLOORS, field.name), getattr(ceiling, field.name))
+    limits = Limits(**values)  # type: ignore[arg-type]
+    if limits.disk_bytes >= limits.memory_bytes:
+        raise Refusal(
+            Reason.LIMIT_INVALID,
+            f"limits.disk_bytes: {limits.disk_bytes:,} is not below memory_bytes ({limits.memory_bytes:,}). The work "
+            "directory lives in memory: ask for more memory or less disk.",
+            field="limits.disk_bytes",
+            limit="disk_bytes",
+        )
+    return limits
+
+
+def _check_limit(name: str, value: float, floor: float, ceiling: float) -> None:
+    field = f"limits.{name}"
+    if not math.isfinite(value) or value < floor:
+        raise Refusal(
+            Reason.LIMIT_INVALID,
+            f"{field}: {value:,} is too small to run anything; ask for {floor:,} or more, or leave it out",
+            field=field,
+            limit=name,
+        )
+    if value > ceiling:
+        raise Refusal(
+            Reason.LIMIT_ABOVE_CEILING,
+            f"{field}: {value:,} is above this daemon's ceiling of {ceiling:,}; ask for less, or have its operator "
+            f"raise limits.ceiling.{name}",
+            field=field,
+            limit=name,
+            asked=f"{value}",
+            ceiling=f"{ceiling}",
+        )
+
+
+def check_arguments(argv: tuple[str, ...], env: dict[str, str]) -> None:
+    """Refuses what the kernel could not pass on: NUL, one item too long, all of them too long."""
+    for index, argument in enumerate(argv):
+        field = f"argv[{index}]"
+        if "\0" in argument:
+            raise Refusal(Reason.ARGUMENT_INVALID, f"{field}: an argument cannot hold a NUL", field=field)
+        if (size := len(argument.encode())) > ARGUMENT_BYTES_MAX:
+            raise Refusal(
+                Reason.ARGUMENT_INVALID,
+                f"{field}: {size:,} bytes are more than the kernel passes in one argument ({ARGUMENT_BYTES_MAX:,}); "
+                "pass the data on standard input or as an input file",
+                field=field,
+            )
+    total = sum(len(item.encode()) + 9 for item in argv)
+    total += sum(len(name.encode()) + len(value.encode()) + 10 for name, value in env.items())
+    if total > ARGUMENTS_BYTES_MAX:
+        raise Refusal(
+            Reason.ARGUMENT_INVALID,
+            f"argv: arguments and environment are {total:,} bytes together, at most {ARGUMENTS_BYTES_MAX:,} can be "
+            "passed; use standard input or an input file",
+            field="argv",
+        )
+
+
+def environment(asked: dict[str, str]) -> dict[str, str]:
+    """The whole environment of a script. Raises Refusal ENVIRONMENT_INVALID for what cannot be passed on."""
+    if len(asked) > VARIABLES_MAX:
+        raise Refusal(
+            Reason.ENVIRONMENT_INVALID,
+            f"env: {len(asked)} variables, at most {VARIABLES_MAX} are possible",
+            field="env",
+        )
+    for name, value in asked.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise Refusal(
+                Reason.ENVIRONMENT_INVALID,
+                f"env: {shown(name)} is not a variable's name; use letters, digits and _, not starting with a digit",
+                field="env",
+            )
+        # The value stays out of the message: it may be a secret.
+        if "\0" in value or len(name.encode()) + len(value.encode()) + 1 > ARGUMENT_BYTES_MAX:
+            raise Refusal(
+                Reason.ENVIRONMENT_INVALID,
+                f"env: the value of {name} holds a NUL or is longer than {ARGUMENT_BYTES_MAX:,} bytes",
+                field="env",
+            )
+    return SANDBOX_ENVIRONMENT | asked
+
+
+def check_labels(labels: dict[str, str]) -> None:
+    """Refuses labels that are too many or too long."""
+    if len(labels) > LABELS_MAX:
+        raise Refusal(Reason.REQUEST_INVALID, f"labels: {len(labels)}, at most {LABELS_MAX} are kept", field="labels")
+    for name, value in labels.items():
+        if not 1 <= len(name.encode()) <= 63 or len(value.encode()) > 256:
+            raise Refusal(
+                Reason.REQUEST_INVALID,
+                f"labels: {shown(name)}: a name has 1 to 63 bytes and a value at most 256",
+                field="labels",
+            )

@@ -1,0 +1,44 @@
+"""Destroys sandboxes that nobody wants any more: of a daemon that was killed, of a call that the engine lost."""
+
+import asyncio
+import time
+
+import structlog
+
+from skilljaild.engines.base import Engine, EngineError
+from skilljaild.runs.registry import RunRegistry
+
+__all__ = ["Reaper"]
+
+PERIOD_SECONDS = 30.0
+
+log = structlog.get_logger()
+
+
+class Reaper:
+    """Looks after the sandboxes with this daemon's label. Nothing else on the engine is ever touched."""
+
+    def __init__(self, engine: Engine, owner: str, registry: RunRegistry) -> None:
+        self._engine = engine
+        self._owner = owner
+        self._registry = registry
+
+    async def sweep(self) -> int:
+        """Destroys each sandbox without a run, or past its deadline. Returns how many. May raise EngineError."""
+        # The list first: a run that starts meanwhile is in the set, whose sandbox may not be in the list.
+        sandboxes = await self._engine.list_owned(self._owner)
+        runs = self._registry.under_way()
+        unwanted = [one for one in sandboxes if one.run_id not in runs or one.deadline < time.time()]
+        for sandbox in unwanted:
+            log.warning("destroying an orphaned sandbox", sandbox=sandbox.sandbox_id, run=sandbox.run_id)
+            await self._engine.destroy(sandbox.sandbox_id)
+        return len(unwanted)
+
+    async def watch(self) -> None:
+        """Sweeps for ever, also when the engine is away now and then."""
+        while True:
+            await asyncio.sleep(PERIOD_SECONDS)
+            try:
+                await self.sweep()
+            except EngineError as error:
+                log.warning("cannot look for orphaned sandboxes", error=str(error))

@@ -1,0 +1,61 @@
+"""Decides when a run may start: so many at a time, so many waiting, first come, first served."""
+
+import asyncio
+import collections
+
+from skilljaild.errors import Reason, Refusal
+
+__all__ = ["Admission", "Ticket"]
+
+
+class Ticket:
+    """A place in the queue, taken when the run was admitted."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        """Runs that were before it when it was admitted."""
+        self._called = asyncio.Event()
+
+    def call(self) -> None:
+        """Its turn has come."""
+        self._called.set()
+
+    async def turn(self) -> None:
+        """Waits for its turn."""
+        await self._called.wait()
+
+
+class Admission:
+    """A queue with a bounded number of places in front of a bounded number of runs."""
+
+    def __init__(self, concurrent_runs: int, queued_runs: int) -> None:
+        self._free = concurrent_runs
+        self._queued_runs = queued_runs
+        self._waiting: collections.deque[Ticket] = collections.deque()
+
+    def admit(self) -> Ticket:
+        """Takes a place. Raises Refusal QUEUE_FULL. Whoever gets a ticket must give it to `release` at the end."""
+        if not self._free and len(self._waiting) >= self._queued_runs:
+            raise Refusal(
+                Reason.QUEUE_FULL,
+                f"{len(self._waiting)} runs wait already; try again in a moment, or have the operator raise "
+                "admission.queued_runs or admission.concurrent_runs",
+                retry_seconds=1,
+            )
+        ticket = Ticket(len(self._waiting))
+        self._waiting.append(ticket)
+        self._call_next()
+        return ticket
+
+    def release(self, ticket: Ticket) -> None:
+        """Gives a ticket back, whether its turn had come or not."""
+        if ticket in self._waiting:
+            self._waiting.remove(ticket)
+        else:
+            self._free += 1
+            self._call_next()
+
+    def _call_next(self) -> None:
+        while self._free and self._waiting:
+            self._free -= 1
+            self._waiting.popleft().call()

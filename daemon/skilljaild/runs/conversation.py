@@ -1,0 +1,254 @@
+"""The daemon's side of the frame protocol (`skilljail_init.frames`).
+
+Everything that is read is hostile: each frame must be one that may come now, each number is checked, and what a
+sandbox may send in all is bounded by the run's limits. Whatever breaks a rule raises ProtocolError and ends the run.
+"""
+
+import dataclasses
+import hashlib
+import mimetypes
+from collections.abc import AsyncIterator, Iterable
+
+from skilljail_init import frames
+from skilljail_init.frames import Cause, Frame, FrameType, SkipReason
+
+from skilljaild.engines.base import ByteStream
+from skilljaild.limits import Limits
+from skilljaild.paths import path_fault
+from skilljaild.runs.events import Artifact, ArtifactChunk, Output, SkippedArtifact
+
+__all__ = ["Conversation", "Exit", "ProtocolError", "StartFailed", "StreamEnded"]
+
+SKIPPED_MAX = 1_000
+"""Skipped files that are kept by name; `RunResult.skipped_artifacts` promises no more."""
+SKIPPED_FRAMES_MAX = 200_000
+WRITE_BYTES = 256 * 1024
+
+
+class ProtocolError(Exception):
+    """The sandbox broke the frame protocol, or init gave up."""
+
+
+class StreamEnded(Exception):
+    """The sandbox's stream ended in the middle of the conversation."""
+
+
+class StartFailed(Exception):
+    """init could not execute the interpreter."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Exit:
+    """What init and the sandbox's kernel recorded of a script's end."""
+
+    cause: Cause
+    exit_code: int | None
+    signal: int | None
+    wall_seconds: float
+    cpu_seconds: float | None
+    peak_memory_bytes: int | None
+    oom_kills: int | None
+    pids_limit_hits: int | None
+    disk_full: bool
+    output_truncated: bool
+
+
+class Conversation:
+    """One conversation with one init. The methods are called in the order in which they stand here."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._decoder = frames.FrameDecoder(frames.FROM_INIT_MAX, frames.FROM_INIT)
+        self._frames: list[Frame] = []
+        self.stdout_bytes = 0
+        self.stderr_bytes = 0
+
+    async def _next(self, *expected: FrameType) -> Frame:
+        while not self._frames:
+            data = await self._stream.read()
+            if not data:
+                raise StreamEnded("the sandbox's stream ended")
+            try:
+                self._frames = self._decoder.feed(data)[::-1]
+            except frames.FrameError as error:
+                raise ProtocolError(str(error)) from error
+        frame = self._frames.pop()
+        if frame.type is FrameType.FATAL:
+            raise ProtocolError(f"init gave up: {_text(frame, 'message')}")
+        if frame.type not in expected:
+            raise ProtocolError(f"{frame.type.name} frame where {'/'.join(one.name for one in expected)} was due")
+        return frame
+
+    async def ready(self) -> dict[str, object]:
+        """Waits for init. Returns what it read about its confinement, unchecked."""
+        facts = _object(await self._next(FrameType.READY)).get("isolation")
+        if not isinstance(facts, dict):
+            raise ProtocolError("READY frame without isolation facts")
+        return facts
+
+    async def stage(
+        self, directories: Iterable[str], entries: list[dict[str, object]], contents: AsyncIterator[bytes]
+    ) -> None:
+        """Puts files into the skill root. `entries`: as in a STAGE frame; `contents`: their bytes in that order."""
+        order: dict[str, object] = {"directories": list(directories), "files": entries}
+        await self._stream.write(frames.encode_json(FrameType.STAGE, order))
+        async for content in contents:
+            await self._send(content)
+        await self._next(FrameType.STAGED)
+
+    async def _send(self, content: bytes) -> None:
+        """Writes DATA frames, several at once: each write is a hop to a thread."""
+        batch = bytearray()
+        view = memoryview(content)
+        for start in range(0, len(view), frames.DATA_MAX):
+            piece = view[start : start + frames.DATA_MAX]
+            batch += frames.header(FrameType.DATA, len(piece))
+            batch += piece
+            if len(batch) >= WRITE_BYTES:
+                await self._stream.write(bytes(batch))
+                batch.clear()
+        if batch:
+            await self._stream.write(bytes(batch))
+
+    async def start(self, order: dict[str, object], stdin: bytes) -> None:
+        """Starts the script. `order`: as in a START frame. Raises StartFailed."""
+        await self._stream.write(frames.encode_json(FrameType.START, order | {"stdin_bytes": len(stdin)}))
+        await self._send(stdin)
+        frame = await self._next(FrameType.STARTED, FrameType.FAILED)
+        if frame.type is FrameType.FAILED:
+            raise StartFailed(_text(frame, "message"))
+
+    async def output(self, output_bytes_max: int) -> AsyncIterator[Output | Exit]:
+        """The script's output as it comes, and last its Exit."""
+        while True:
+            frame = await self._next(FrameType.STDOUT, FrameType.STDERR, FrameType.EXIT)
+            if frame.type is FrameType.EXIT:
+                yield _exit(frame)
+                return
+            size = len(frame.payload)
+            if size == 0 or self.stdout_bytes + self.stderr_bytes + size > output_bytes_max:
+                raise ProtocolError("more output than init may pass on")
+            if frame.type is FrameType.STDOUT:
+                yield Output(1, self.stdout_bytes, frame.payload)
+                self.stdout_bytes += size
+            else:
+                yield Output(2, self.stderr_bytes, frame.payload)
+                self.stderr_bytes += size
+
+    async def cancel(self) -> None:
+        """Asks init to kill the script; `output` then ends with an Exit."""
+        await self._stream.write(frames.encode(FrameType.CANCEL))
+
+    async def artifacts(self, limits: Limits) -> AsyncIterator[ArtifactChunk | Artifact | SkippedArtifact | int]:
+        """What init collected: an artifact's chunks, then the Artifact. Numbers count skipped files without a name."""
+        count = total = skipped = 0
+        seen: set[str] = set()
+        while True:
+            frame = await self._next(FrameType.ARTIFACT, FrameType.SKIPPED, FrameType.DONE)
+            if frame.type is FrameType.DONE:
+                omitted = _object(frame).get("skipped_omitted", 0) if frame.payload else 0
+                yield _count(omitted)
+                return
+            if frame.type is FrameType.SKIPPED:
+                skipped += 1
+                if skipped > SKIPPED_FRAMES_MAX:
+                    raise ProtocolError("too many skipped artifacts")
+                yield _skipped(frame) if skipped <= SKIPPED_MAX else 1
+                continue
+            path, size, executable = _artifact(frame)
+            count, total = count + 1, total + size
+            if path in seen or count > limits.artifact_count or total > limits.artifact_bytes:
+                raise ProtocolError("more artifacts than init may pass on")
+            seen.add(path)
+            async for piece in self._artifact_content(path, size, executable):
+                yield piece
+
+    async def _artifact_content(
+        self, path: str, size: int, executable: bool
+    ) -> AsyncIterator[ArtifactChunk | Artifact]:
+        digest = hashlib.sha256()
+        offset = 0
+        if size == 0:
+            yield ArtifactChunk(path, 0, b"")
+        while offset < size:
+            data = (await self._next(FrameType.DATA)).payload
+            if not data or offset + len(data) > size:
+                raise ProtocolError("an artifact with another size than announced")
+            digest.update(data)
+            yield ArtifactChunk(path, offset, data)
+            offset += len(data)
+        media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
+        yield Artifact(path, size, f"sha256:{digest.hexdigest()}", media_type, executable)
+
+
+def _object(frame: Frame) -> dict[str, object]:
+    try:
+        return frame.json()
+    except frames.FrameError as error:
+        raise ProtocolError(str(error)) from error
+
+
+def _text(frame: Frame, name: str) -> str:
+    """A string of a frame, made printable and short: it may end up in a message to the caller."""
+    value = _object(frame).get(name)
+    text = value if isinstance(value, str) else ""
+    return "".join(character if character.isprintable() else "?" for character in text[:300])
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
+        raise ProtocolError("a count that is none")
+    return value
+
+
+def _optional_count(value: object) -> int | None:
+    return None if value is None else _count(value)
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+        raise ProtocolError("a duration that is none")
+    return float(value)
+
+
+def _exit(frame: Frame) -> Exit:
+    value = _object(frame)
+    try:
+        cause = Cause(str(value.get("cause")))
+    except ValueError:
+        raise ProtocolError("an EXIT frame with an unknown cause") from None
+    exit_code, signal = _optional_count(value.get("exit_code")), _optional_count(value.get("signal"))
+    if (exit_code is not None and exit_code > 255) or (signal is not None and not 1 <= signal <= 64):
+        raise ProtocolError("an EXIT frame with an impossible status")
+    if cause is Cause.EXITED and exit_code is None:
+        raise ProtocolError("an EXIT frame without an exit code")
+    cpu_seconds = value.get("cpu_seconds")
+    return Exit(
+        cause=cause,
+        exit_code=exit_code,
+        signal=signal,
+        wall_seconds=_seconds(value.get("wall_seconds")),
+        cpu_seconds=None if cpu_seconds is None else _seconds(cpu_seconds),
+        peak_memory_bytes=_optional_count(value.get("peak_memory_bytes")),
+        oom_kills=_optional_count(value.get("oom_kills")),
+        pids_limit_hits=_optional_count(value.get("pids_limit_hits")),
+        disk_full=value.get("disk_full") is True,
+        output_truncated=value.get("output_truncated") is True,
+    )
+
+
+def _artifact(frame: Frame) -> tuple[str, int, bool]:
+    value = _object(frame)
+    path = value.get("path")
+    if not isinstance(path, str) or path_fault(path) is not None:
+        raise ProtocolError("an artifact with a path that init may not send")
+    return path, _count(value.get("size")), value.get("executable") is True
+
+
+def _skipped(frame: Frame) -> SkippedArtifact:
+    value = _object(frame)
+    try:
+        reason = SkipReason(str(value.get("reason")))
+    except ValueError:
+        raise ProtocolError("a skipped artifact with an unknown reason") from None
+    return SkippedArtifact(_text(frame, "path"), reason.value)

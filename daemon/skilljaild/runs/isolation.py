@@ -1,0 +1,108 @@
+"""Checks what init read about its own confinement against the container floor and the run's limits.
+
+init is ours, but it runs in the sandbox: what it says here counts because nothing hostile has run there yet.
+"""
+
+from typing import Any
+
+from skilljaild.engines.base import IsolationError
+from skilljaild.engines.floor import Floor, container_floor
+from skilljaild.limits import Limits
+
+__all__ = ["check_from_inside"]
+
+PAGE_BYTES = 65_536
+"""The largest page of any kernel that we meet; limits are rounded down to pages."""
+MISSING: dict[str, Any] = {}
+
+
+def check_from_inside(facts: dict[str, Any], limits: Limits) -> tuple[str, ...]:
+    """Returns what holds, a short sentence each. Raises IsolationError naming what does not.
+
+    `facts`: as in `skilljail_init.isolation`. A control group that the sandbox does not see (gVisor, some rootless
+    engines) is left to the engine's own inspection; every other fact must be there.
+    """
+    floor = container_floor()
+    checks = _identity(facts, floor) | _surroundings(facts, floor) | _work(facts, limits) | _group(facts, limits)
+    faults = [sentence for sentence, holds in checks.items() if not holds]
+    if faults:
+        raise IsolationError(f"seen from inside the sandbox, this does not hold: {'; '.join(faults)}. Nothing was run.")
+    return tuple(checks)
+
+
+def _identity(facts: dict[str, Any], floor: Floor) -> dict[str, bool]:
+    capabilities = facts.get("capabilities") or MISSING
+    names = ("inheritable", "permitted", "effective", "bounding", "ambient")
+    return {
+        f"user and group {floor.user}, not root": facts.get("uids") == [floor.user] * 4
+        and facts.get("gids") == [floor.group] * 4
+        and set(facts.get("groups") or []) <= {floor.group},
+        "no capability, also not in the bounding set": all(capabilities.get(name) == 0 for name in names),
+        "no new privileges": facts.get("no_new_privileges") is floor.no_new_privileges,
+        "a system-call filter (seccomp)": facts.get("seccomp_mode") == 2,
+        "a process tree of its own": facts.get("pid") == 1,
+        "init cannot be read or traced": facts.get("dumpable") is False,
+    }
+
+
+def _surroundings(facts: dict[str, Any], floor: Floor) -> dict[str, bool]:
+    mounts = facts.get("mounts") or []
+    paths = [mount.get("path") for mount in mounts]
+    return {
+        "no network interface but loopback": facts.get("interfaces") in (["lo"], []),
+        "a read-only root": facts.get("root_read_only") is True,
+        "no engine socket, no host folder": bool(mounts)
+        and not any(str(path).endswith(".sock") for path in paths)
+        and all(_is_known(mount, floor) for mount in mounts),
+    }
+
+
+_ENGINE_FILES = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/run/.containerenv")
+"""Small files that every engine mounts; the root being read-only, so are they of no use for writing."""
+_KERNEL_TYPES = {"proc", "sysfs", "cgroup", "cgroup2", "tmpfs", "devpts", "mqueue", "devtmpfs"}
+
+
+def _is_known(mount: dict[str, Any], floor: Floor) -> bool:
+    """A mount that the floor, the kernel or every engine brings. Anything else comes from the host."""
+    path, kind = str(mount.get("path")), mount.get("type")
+    if path in {"/", *_ENGINE_FILES} or path.startswith(("/proc/", "/dev/", "/sys/")):
+        return True
+    return path == floor.work_path or kind in _KERNEL_TYPES
+
+
+def _work(facts: dict[str, Any], limits: Limits) -> dict[str, bool]:
+    work, rlimits = facts.get("work") or MISSING, facts.get("rlimits") or MISSING
+    return {
+        f"a work directory of at most {limits.disk_bytes:,} bytes": _at_most(work.get("bytes"), limits.disk_bytes),
+        f"at most {limits.disk_inodes:,} files in it": _at_most(work.get("inodes"), limits.disk_inodes, slack=0),
+        f"at most {limits.open_files:,} open files": _both_at_most(rlimits.get("open_files"), limits.open_files),
+        f"no file above {limits.disk_bytes:,} bytes": _both_at_most(rlimits.get("file_bytes"), limits.disk_bytes),
+        "no core files": _both_at_most(rlimits.get("core_bytes"), 0),
+    }
+
+
+def _group(facts: dict[str, Any], limits: Limits) -> dict[str, bool]:
+    """The control group's limits as far as the sandbox sees them."""
+    group = facts.get("cgroup") or MISSING
+    checks = {}
+    if group.get("memory_bytes") is not None:
+        checks[f"at most {limits.memory_bytes:,} bytes of memory"] = _at_most(
+            group["memory_bytes"], limits.memory_bytes
+        )
+    if group.get("swap_bytes") is not None:
+        checks["no swap"] = group["swap_bytes"] == 0
+    if group.get("pids") is not None:
+        checks[f"at most {limits.pids:,} processes and threads"] = _at_most(group["pids"], limits.pids, slack=0)
+    quota, period = group.get("cpu_quota_microseconds"), group.get("cpu_period_microseconds")
+    if quota is not None and period:
+        checks[f"at most {limits.cpus:g} processors"] = quota != "max" and quota / period <= limits.cpus * 1.01
+    return checks
+
+
+def _at_most(value: object, limit: int, slack: int = PAGE_BYTES) -> bool:
+    """Whether a limit that was read is the one asked for, give or take the kernel's rounding to pages."""
+    return isinstance(value, int) and not isinstance(value, bool) and value <= limit + slack
+
+
+def _both_at_most(values: object, limit: int) -> bool:
+    return isinstance(values, list) and len(values) == 2 and all(_at_most(one, limit, slack=0) for one in values)

@@ -1,0 +1,353 @@
+"""One run: the state machine from admission to the single outcome."""
+
+import asyncio
+import contextlib
+import dataclasses
+import datetime
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import structlog
+
+from skilljaild.bundles.store import BlobStore
+from skilljaild.engines.base import (
+    Engine,
+    EngineError,
+    EngineUnavailable,
+    Image,
+    ImageMissing,
+    IsolationError,
+    SandboxSpec,
+)
+from skilljaild.errors import Reason, Refusal
+from skilljaild.runs.admission import Admission, Ticket
+from skilljaild.runs.conversation import Exit, ProtocolError, StartFailed, StreamEnded
+from skilljaild.runs.events import (
+    Artifact,
+    ArtifactChunk,
+    Finished,
+    Outcome,
+    Output,
+    Phases,
+    Queued,
+    RunResult,
+    RunState,
+    SkippedArtifact,
+    Started,
+    Usage,
+)
+from skilljaild.runs.order import Order
+from skilljaild.runs.outcome import decide
+from skilljaild.runs.pipe import EventPipe
+from skilljaild.runs.sandbox import Sandbox, open_sandbox
+
+__all__ = ["Run", "RunContext"]
+
+WALL_GRACE_SECONDS = 1.0
+"""init ends a run at its wall time; a sandbox that did not by then is killed."""
+COLLECT_SECONDS = 30.0
+COLLECT_BYTES_PER_SECOND = 1024 * 1024
+
+log = structlog.get_logger()
+
+_INTERRUPTED = {
+    Outcome.CANCELLED: "The run was cancelled.",
+    Outcome.CLIENT_DISCONNECTED: "The caller went away or stopped reading.",
+    Outcome.SHUTDOWN: "The daemon was stopped.",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunContext:
+    """What all runs of a daemon share."""
+
+    engine: Engine
+    runtime: str
+    owner: str
+    admission: Admission
+
+
+class Run:
+    """One run. `execute` is called once; `end` may be called at any time, from the event loop's thread."""
+
+    def __init__(
+        self, run_id: str, tenant: str, order: Order, image: Image, store: BlobStore, context: RunContext
+    ) -> None:
+        self.run_id = run_id
+        self.tenant = tenant
+        self.order = order
+        self.state = RunState.QUEUED
+        self.created = datetime.datetime.now(datetime.UTC)
+        self.started: datetime.datetime | None = None
+        self.finished: datetime.datetime | None = None
+        self.result: RunResult | None = None
+        self.refusal: Refusal | None = None
+        """Why it could not be run; then `result` tells the same as SANDBOX_ERROR."""
+        self.events = EventPipe()
+        self.over = asyncio.Event()
+        self._image = image
+        self._store = store
+        self._context = context
+        self._ticket: Ticket = context.admission.admit()
+        self._phases = Phases()
+        self._entered = time.monotonic()
+        self._work: asyncio.Task[RunResult] | None = None
+        self._interruption: Outcome | None = None
+        self._usage = Usage()
+
+    # Its life
+
+    async def execute(self) -> None:
+        """Runs to the end. Never raises: what went wrong is in `result` and `refusal`."""
+        try:
+            result = await self._supervise()
+        except Refusal as refusal:
+            self.refusal = refusal
+            result = RunResult(Outcome.SANDBOX_ERROR, refusal.message)
+        except Exception as error:  # noqa: BLE001  a fault of ours must still end the run, and be told
+            log.exception("run failed", run=self.run_id)
+            self.refusal = Refusal(
+                Reason.INTERNAL, f"the daemon has a fault ({type(error).__name__}); its log tells more"
+            )
+            result = RunResult(Outcome.SANDBOX_ERROR, self.refusal.message)
+        finally:
+            self._context.admission.release(self._ticket)
+        self._finish(dataclasses.replace(result, phases=self._phases))
+        await self.events.close(None if self.refusal else Finished(self.result or result))
+
+    async def _supervise(self) -> RunResult:
+        """Does the work in a task of its own, which `end` cancels."""
+        self._work = asyncio.create_task(self._do(), name=f"run {self.run_id}")
+        if self._interruption is not None:
+            self._work.cancel()
+        try:
+            return await self._work
+        except asyncio.CancelledError:
+            if self._interruption is None:
+                raise
+            return RunResult(self._interruption, _INTERRUPTED[self._interruption], usage=self._usage_so_far())
+
+    def end(self, outcome: Outcome) -> None:
+        """Ends the run with CANCELLED, CLIENT_DISCONNECTED or SHUTDOWN. The first call counts."""
+        if self._interruption is None and not self.over.is_set():
+            self._interruption = outcome
+            if self._work is not None:
+                self._work.cancel()
+
+    async def _do(self) -> RunResult:
+        await self.events.put(Queued(self._ticket.position))
+        await self._ticket.turn()
+        self._phases.queued = self._lap()
+        self.state = RunState.STARTING
+        with self._refusing(), self._store.pinned(self.order.digests) as missing:
+            if missing:
+                raise Refusal(
+                    Reason.BUNDLE_MISSING,
+                    "the skill was dropped from the store while the run waited; try again",
+                )
+            async with open_sandbox(self._context.engine, self._spec()) as sandbox:
+                self._phases.claimed = self._lap()
+                await self._stage(sandbox)
+                self._phases.staged = self._lap()
+                return await self._script(sandbox)
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Turns what kept the script from starting into a refusal. After the start nothing gets here."""
+        try:
+            yield
+        except (StreamEnded, ProtocolError) as error:
+            raise Refusal(
+                Reason.SANDBOX_UNAVAILABLE, f"the sandbox failed before the script started: {error}"
+            ) from error
+        except IsolationError as error:
+            raise Refusal(Reason.ISOLATION_POSTURE, str(error)) from error
+        except ImageMissing as error:
+            raise Refusal(Reason.INTERPRETER_UNAVAILABLE, str(error)) from error
+        except EngineUnavailable as error:
+            raise Refusal(Reason.ENGINE_UNAVAILABLE, str(error), retry_seconds=5) from error
+        except EngineError as error:
+            raise Refusal(Reason.SANDBOX_UNAVAILABLE, str(error)) from error
+
+    def _spec(self) -> SandboxSpec:
+        limits = self.order.policy.limits
+        lifetime = limits.wall_seconds + self._collect_seconds() + 120
+        return SandboxSpec(
+            owner=self._context.owner,
+            run_id=self.run_id,
+            deadline=int(time.time() + lifetime),
+            image_digest=self._image.digest,
+            limits=limits,
+        )
+
+    async def _stage(self, sandbox: Sandbox) -> None:
+        bundle = self.order.bundle
+        entries: list[dict[str, object]] = [
+            {"path": file.path, "size": file.size, "executable": file.executable, "sha256": file.digest[7:]}
+            for file in bundle.files.values()
+        ]
+        await sandbox.conversation.stage(bundle.directories, entries, self._contents())
+
+    async def _contents(self) -> AsyncIterator[bytes]:
+        for file in self.order.bundle.files.values():
+            if file.content is not None:
+                yield file.content
+            else:
+                yield await asyncio.to_thread(self._store.read, file.digest, file.size)
+
+    async def _script(self, sandbox: Sandbox) -> RunResult:
+        """From the start of the script on every failure is a result."""
+        await self.events.put(
+            Started(
+                self.order.policy,
+                self._image.digest,
+                sandbox.sandbox_id,
+                self._context.runtime,
+                sandbox.verified,
+            )
+        )
+        self.state = RunState.RUNNING
+        self.started = datetime.datetime.now(datetime.UTC)
+        try:
+            await sandbox.conversation.start(self._start_order(), self.order.request.stdin)
+            end = await self._output(sandbox)
+        except StartFailed as error:
+            command = self.order.policy.command[0]
+            return RunResult(Outcome.START_FAILED, f"{command} could not be started in the sandbox: {error}")
+        except (StreamEnded, ProtocolError, EngineError) as error:
+            return await self._lost(sandbox, str(error))
+        except TimeoutError:
+            return self._overdue()
+        self._phases.running = self._lap()
+        self.state = RunState.COLLECTING
+        return await self._collect(sandbox, end)
+
+    def _start_order(self) -> dict[str, object]:
+        request, limits = self.order.request, self.order.policy.limits
+        return {
+            "argv": list(self.order.policy.command),
+            "env": self.order.env,
+            "cwd": request.working_directory,
+            "wall_seconds": limits.wall_seconds,
+            "cpu_seconds": limits.cpu_seconds,
+            "output_bytes": limits.output_bytes,
+            "open_files": limits.open_files,
+            "disk_bytes": limits.disk_bytes,
+            "artifact_patterns": list(request.artifact_patterns),
+            "artifact_count": limits.artifact_count,
+            "artifact_bytes": limits.artifact_bytes,
+        }
+
+    async def _output(self, sandbox: Sandbox) -> Exit:
+        """Passes the output on until init tells the end. Raises TimeoutError when it does not in time."""
+        limits = self.order.policy.limits
+        async with asyncio.timeout(limits.wall_seconds + WALL_GRACE_SECONDS):
+            async for event in sandbox.conversation.output(limits.output_bytes):
+                if isinstance(event, Exit):
+                    return event
+                self._count(event)
+                await self.events.put(event)
+        raise ProtocolError("the output ended without an end")
+
+    def _count(self, event: Output) -> None:
+        so_far = event.offset + len(event.data)
+        if event.stream == 1:
+            self._usage = dataclasses.replace(self._usage, stdout_bytes=so_far)
+        else:
+            self._usage = dataclasses.replace(self._usage, stderr_bytes=so_far)
+
+    async def _collect(self, sandbox: Sandbox, end: Exit) -> RunResult:
+        stats_oom = await self._engine_oom(sandbox)
+        outcome, message = decide(end, self.order.policy.limits, engine_oom=stats_oom)
+        artifacts: list[Artifact] = []
+        skipped: list[SkippedArtifact] = []
+        omitted = 0
+        try:
+            async with asyncio.timeout(self._collect_seconds()):
+                async for one in sandbox.conversation.artifacts(self.order.policy.limits):
+                    match one:
+                        case ArtifactChunk():
+                            await self.events.put(one)
+                        case Artifact():
+                            artifacts.append(one)
+                        case SkippedArtifact():
+                            skipped.append(one)
+                        case int():
+                            omitted += one
+        except (StreamEnded, ProtocolError, EngineError, TimeoutError) as error:
+            what = str(error) or f"it took longer than {self._collect_seconds():g} s"
+            outcome = Outcome.SANDBOX_ERROR
+            message = f"The script ended, but its artifacts could not be collected: {what}."
+        self._phases.collected = self._lap()
+        return RunResult(
+            outcome,
+            message,
+            exit_code=None if outcome is Outcome.SANDBOX_ERROR else end.exit_code,
+            signal=end.signal,
+            usage=self._usage_at(end),
+            artifacts=tuple(artifacts),
+            skipped=tuple(skipped),
+            skipped_omitted=omitted,
+        )
+
+    async def _engine_oom(self, sandbox: Sandbox) -> bool:
+        try:
+            return (await self._context.engine.stats(sandbox.sandbox_id)).oom_killed
+        except EngineError:
+            return False  # init's own record from the kernel is what counts; this is the second opinion
+
+    async def _lost(self, sandbox: Sandbox, what: str) -> RunResult:
+        """The sandbox went away under the script. The engine knows whether memory was why."""
+        usage = self._usage_so_far()
+        if await self._engine_oom(sandbox):
+            limit = self.order.policy.limits.memory_bytes
+            message = f"The script needed more memory than {limit:,} bytes (memory_bytes); the whole sandbox died."
+            return RunResult(Outcome.OOM_KILLED, message, usage=usage)
+        return RunResult(Outcome.SANDBOX_ERROR, f"The sandbox was lost while the script ran: {what}.", usage=usage)
+
+    def _overdue(self) -> RunResult:
+        """init did not end the run in time: it is starved, or nobody reads what is in front of its word."""
+        if self.events.full:
+            return RunResult(
+                Outcome.CLIENT_DISCONNECTED,
+                _INTERRUPTED[Outcome.CLIENT_DISCONNECTED],
+                usage=self._usage_so_far(),
+            )
+        seconds = self.order.policy.limits.wall_seconds
+        message = f"The script ran longer than {seconds:g} s (wall_time) and its sandbox was killed."
+        return RunResult(Outcome.WALL_TIMEOUT, message, usage=self._usage_so_far())
+
+    # Its bookkeeping
+
+    def _finish(self, result: RunResult) -> None:
+        self.result = result
+        self.state = RunState.FINISHED
+        self.finished = datetime.datetime.now(datetime.UTC)
+        self.over.set()
+
+    def _lap(self) -> float:
+        """Seconds since the last lap."""
+        now = time.monotonic()
+        seconds, self._entered = now - self._entered, now
+        return seconds
+
+    def _collect_seconds(self) -> float:
+        return COLLECT_SECONDS + self.order.policy.limits.artifact_bytes / COLLECT_BYTES_PER_SECOND
+
+    def _usage_so_far(self) -> Usage:
+        seconds = 0.0
+        if self.started is not None:
+            seconds = (datetime.datetime.now(datetime.UTC) - self.started).total_seconds()
+        return dataclasses.replace(self._usage, wall_seconds=seconds)
+
+    def _usage_at(self, end: Exit) -> Usage:
+        return dataclasses.replace(
+            self._usage,
+            wall_seconds=end.wall_seconds,
+            cpu_seconds=end.cpu_seconds,
+            peak_memory_bytes=end.peak_memory_bytes,
+            output_truncated=end.output_truncated,
+            oom_kills=end.oom_kills,
+            pids_limit_hits=end.pids_limit_hits,
+            disk_full=end.disk_full,
+        )

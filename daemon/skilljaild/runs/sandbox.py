@@ -1,0 +1,99 @@
+"""A sandbox from its making to its destruction. Whoever opens one has it destroyed, whatever happens."""
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+from collections.abc import AsyncIterator, Awaitable
+from typing import TypeVar
+
+import structlog
+
+from skilljaild.engines.base import Engine, EngineError, SandboxSpec
+from skilljaild.runs.conversation import Conversation
+from skilljaild.runs.isolation import check_from_inside
+
+__all__ = ["Sandbox", "open_sandbox", "uninterrupted"]
+
+READY_SECONDS = 30.0
+"""How long init may take to come up on a loaded host."""
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sandbox:
+    """A sandbox that is started, verified and waits for a skill."""
+
+    sandbox_id: str
+    conversation: Conversation
+    verified: tuple[str, ...]
+
+
+async def uninterrupted(work: Awaitable[T]) -> T:
+    """Awaits `work` to its end even when the caller is cancelled meanwhile; the cancellation follows after."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+@contextlib.asynccontextmanager
+async def open_sandbox(engine: Engine, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
+    """Makes, verifies and starts a sandbox, and destroys it at the end.
+
+    Raises EngineError, IsolationError among them; then nothing was run and nothing is left.
+    """
+    sandbox_id = await _create(engine, spec)
+    try:
+        await engine.verify(sandbox_id, spec)
+        stream = await engine.stream(sandbox_id)
+        try:
+            conversation = Conversation(stream)
+            async with _timeout(READY_SECONDS):
+                facts = await conversation.ready()
+            yield Sandbox(sandbox_id, conversation, check_from_inside(facts, spec.limits))
+        finally:
+            await uninterrupted(stream.close())
+    finally:
+        await uninterrupted(_destroy(engine, sandbox_id, spec.run_id))
+
+
+async def _create(engine: Engine, spec: SandboxSpec) -> str:
+    """Creates; when cancelled meanwhile, the sandbox that is on its way is destroyed as soon as it is there."""
+    creation = asyncio.ensure_future(engine.create(spec))
+    try:
+        return await asyncio.shield(creation)
+    except asyncio.CancelledError:
+        await asyncio.wait([creation])
+        if not creation.cancelled() and creation.exception() is None:
+            await _destroy(engine, creation.result(), spec.run_id)
+        raise
+
+
+async def _destroy(engine: Engine, sandbox_id: str, run_id: str) -> None:
+    started = time.monotonic()
+    try:
+        await engine.destroy(sandbox_id)
+    except EngineError as error:
+        # Not lost: it carries our label, and the reaper comes back for it.
+        log.warning(
+            "sandbox not destroyed, the reaper will try again",
+            run=run_id,
+            sandbox=sandbox_id,
+            error=str(error),
+        )
+    else:
+        log.debug("sandbox destroyed", run=run_id, seconds=round(time.monotonic() - started, 3))
+
+
+@contextlib.asynccontextmanager
+async def _timeout(seconds: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise EngineError(f"the sandbox did not come up within {seconds:g} s; is the host overloaded?") from None

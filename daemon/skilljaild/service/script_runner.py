@@ -1,0 +1,158 @@
+"""`ScriptRunnerService`."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from skilljail.v1 import script_runner_pb2, script_runner_pb2_grpc
+
+from skilljaild import __version__
+from skilljaild.bundles.store import BlobStores
+from skilljaild.catalogue import Catalogue
+from skilljaild.config import Config
+from skilljaild.engines.base import EngineReport
+from skilljaild.interpreters import INTERPRETERS
+from skilljaild.runs.events import Outcome
+from skilljaild.runs.order import OrderDesk
+from skilljaild.runs.registry import RunRegistry
+from skilljaild.runs.run import Run, RunContext
+from skilljaild.service.convert import event_message, limits_message, run_message, run_request
+from skilljaild.service.identity import tenant_of
+from skilljaild.service.status import refusing_stream, refusing_unary
+
+__all__ = ["ScriptRunner"]
+
+HEARTBEAT_SECONDS = 5.0
+PAGE_DEFAULT = 50
+PAGE_MAX = 500
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
+    """See `proto/skilljail/v1/script_runner.proto`."""
+
+    def __init__(
+        self,
+        config: Config,
+        context: RunContext,
+        report: EngineReport,
+        stores: BlobStores,
+        catalogue: Catalogue,
+        registry: RunRegistry,
+    ) -> None:
+        self._config = config
+        self._context = context
+        self._report = report
+        self._stores = stores
+        self._catalogue = catalogue
+        self._registry = registry
+        self._tls = config.tls is not None
+        limits = config.limits
+        self._desk = OrderDesk(limits.default.limits(), limits.ceiling.limits(), config.bundles)
+
+    @refusing_stream
+    async def RunScript(  # noqa: N802
+        self, request: script_runner_pb2.RunScriptRequest, context: Context
+    ) -> AsyncIterator[script_runner_pb2.RunScriptResponse]:
+        run = await self._start(request, tenant_of(context, tls=self._tls))
+        try:
+            sequence = 0
+            async for event in self._events(run):
+                sequence += 1
+                yield script_runner_pb2.RunScriptResponse(event=event_message(run.run_id, sequence, event))
+        finally:
+            # Whatever made us leave before the run was over, the caller does not listen any more.
+            run.end(Outcome.CLIENT_DISCONNECTED)
+            await run.events.close()
+        if run.refusal is not None:
+            raise run.refusal
+
+    async def _start(self, request: script_runner_pb2.RunScriptRequest, tenant: str) -> Run:
+        """Checks the whole request and lets the run go. Raises Refusal; then nothing was started."""
+        self._registry.check_request_id(tenant, request.request_id)
+        store = self._stores.of(tenant)
+        order = await asyncio.to_thread(lambda: self._desk.check(run_request(request), store))
+        image = await self._catalogue.image(order.policy.interpreter)
+        return self._registry.start(
+            tenant, request.request_id, lambda run_id: Run(run_id, tenant, order, image, store, self._context)
+        )
+
+    async def _events(self, run: Run) -> AsyncIterator[Any]:
+        """The run's events, with None where nothing happened for some seconds."""
+        waiting: asyncio.Task[Any] | None = None
+        try:
+            while True:
+                waiting = waiting or asyncio.ensure_future(run.events.get())
+                done, _ = await asyncio.wait([waiting], timeout=HEARTBEAT_SECONDS)
+                if not done:
+                    yield None
+                    continue
+                event, waiting = waiting.result(), None
+                if event is None:
+                    return
+                yield event
+        finally:
+            if waiting is not None:
+                waiting.cancel()
+
+    @refusing_unary
+    async def GetRun(  # noqa: N802
+        self, request: script_runner_pb2.GetRunRequest, context: Context
+    ) -> script_runner_pb2.GetRunResponse:
+        run = self._registry.get(tenant_of(context, tls=self._tls), request.run_id)
+        return script_runner_pb2.GetRunResponse(run=run_message(run))
+
+    @refusing_unary
+    async def ListRuns(  # noqa: N802
+        self, request: script_runner_pb2.ListRunsRequest, context: Context
+    ) -> script_runner_pb2.ListRunsResponse:
+        size = min(max(request.page_size, 0) or PAGE_DEFAULT, PAGE_MAX)
+        runs, token = self._registry.page(tenant_of(context, tls=self._tls), size, request.page_token)
+        return script_runner_pb2.ListRunsResponse(runs=[run_message(run) for run in runs], next_page_token=token)
+
+    @refusing_unary
+    async def CancelRun(  # noqa: N802
+        self, request: script_runner_pb2.CancelRunRequest, context: Context
+    ) -> script_runner_pb2.CancelRunResponse:
+        run = self._registry.get(tenant_of(context, tls=self._tls), request.run_id)
+        run.end(Outcome.CANCELLED)
+        await run.over.wait()
+        return script_runner_pb2.CancelRunResponse(run=run_message(run))
+
+    @refusing_unary
+    async def GetCapabilities(  # noqa: N802
+        self, request: script_runner_pb2.GetCapabilitiesRequest, context: Context
+    ) -> script_runner_pb2.GetCapabilitiesResponse:
+        del request
+        tenant_of(context, tls=self._tls)
+        config = self._config
+        return script_runner_pb2.GetCapabilitiesResponse(
+            daemon_version=__version__,
+            interpreters=[await self._interpreter(name) for name in INTERPRETERS],
+            default_limits=limits_message(config.limits.default.limits()),
+            limit_ceilings=limits_message(config.limits.ceiling.limits()),
+            bundle_bytes_max=config.bundles.bundle_bytes,
+            bundle_entries_max=config.bundles.bundle_entries,
+            engine=script_runner_pb2.Engine(
+                name=self._report.name,
+                version=f"{self._report.product} {self._report.version}",
+                runtime=self._report.runtime,
+                warnings=self._report.warnings,
+            ),
+            concurrent_runs_max=config.admission.concurrent_runs,
+            queued_runs_max=config.admission.queued_runs,
+        )
+
+    async def _interpreter(self, name: str) -> script_runner_pb2.Interpreter:
+        entry = await self._catalogue.entry(name)
+        return script_runner_pb2.Interpreter(
+            name=name,
+            available=entry.image is not None,
+            version=entry.version,
+            image=entry.reference,
+            image_digest=entry.image.digest if entry.image else "",
+            unavailable_reason=entry.fault,
+            suffixes=INTERPRETERS[name].suffixes,
+        )

@@ -1,0 +1,129 @@
+"""Refusals as gRPC statuses with `google.rpc` details (AIP-193)."""
+
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+import structlog
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+from skilljaild.errors import Reason, Refusal
+
+__all__ = ["DOMAIN", "abort", "refusing_stream", "refusing_unary"]
+
+DOMAIN = "skilljail"
+_DETAILS_KEY = "grpc-status-details-bin"
+_METADATA_BYTES_MAX = 6_000
+"""gRPC peers take 8 KiB of metadata; details that do not fit are cut."""
+_MESSAGE_MAX = 1_500
+
+log = structlog.get_logger()
+
+_CODES = {
+    Reason.BUNDLE_MISSING: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.INTERPRETER_UNAVAILABLE: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.ISOLATION_POSTURE: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.REQUEST_ID_IN_USE: grpc.StatusCode.ALREADY_EXISTS,
+    Reason.QUEUE_FULL: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.STORE_FULL: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.ENGINE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    Reason.SANDBOX_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    Reason.SHUTTING_DOWN: grpc.StatusCode.UNAVAILABLE,
+    Reason.RUN_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    Reason.INTERNAL: grpc.StatusCode.INTERNAL,
+    Reason.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
+}
+"""Every reason that is not here is INVALID_ARGUMENT: the request itself is wrong."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Servicer = TypeVar("Servicer")
+
+
+async def abort(context: Context, refusal: Refusal) -> NoReturn:
+    """Ends the call with the refusal's status and details."""
+    code = _CODES.get(refusal.reason, grpc.StatusCode.INVALID_ARGUMENT)
+    message = refusal.message[:_MESSAGE_MAX]
+    number = getattr(code_pb2, code.name)
+    status = status_pb2.Status(code=number, message=message, details=_details(refusal))
+    context.set_trailing_metadata(((_DETAILS_KEY, status.SerializeToString()),))
+    await context.abort(code, message)
+
+
+def _details(refusal: Refusal) -> list[any_pb2.Any]:
+    messages: list[Any] = [
+        error_details_pb2.ErrorInfo(reason=refusal.reason.value, domain=DOMAIN, metadata=refusal.metadata)
+    ]
+    if refusal.field is not None:
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=refusal.field, description=refusal.message[:_MESSAGE_MAX]
+        )
+        messages.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    if refusal.missing:
+        messages.append(_missing(refusal))
+    if refusal.retry_seconds is not None:
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(round(refusal.retry_seconds * 1000))
+        messages.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    packed = []
+    for message in messages:
+        packed.append(any_pb2.Any())
+        packed[-1].Pack(message)
+    return packed
+
+
+def _missing(refusal: Refusal) -> error_details_pb2.PreconditionFailure:
+    """As many violations as fit; the caller finds the others with FindMissing."""
+    failure = error_details_pb2.PreconditionFailure()
+    for violation in refusal.missing:
+        failure.violations.add(type="MISSING", subject=violation.subject, description=violation.description)
+        if failure.ByteSize() > _METADATA_BYTES_MAX // 2:
+            break
+    return failure
+
+
+def refusing_unary(
+    method: Callable[[Servicer, Request, Context], Awaitable[Response]],
+) -> Callable[[Servicer, Request, Context], Awaitable[Response]]:
+    """For a method that returns one message: a Refusal becomes a status, a fault of ours INTERNAL without details."""
+
+    @functools.wraps(method)
+    async def wrapped(self: Servicer, request: Request, context: Context) -> Response:
+        try:
+            return await method(self, request, context)
+        except Refusal as refusal:
+            await abort(context, refusal)
+        except grpc.aio.AbortError:
+            raise
+        except Exception as error:  # noqa: BLE001
+            await abort(context, _fault(error))
+
+    return wrapped
+
+
+def refusing_stream(
+    method: Callable[[Servicer, Request, Context], AsyncIterator[Response]],
+) -> Callable[[Servicer, Request, Context], AsyncIterator[Response]]:
+    """The same for a method that streams messages."""
+
+    @functools.wraps(method)
+    async def wrapped(self: Servicer, request: Request, context: Context) -> AsyncIterator[Response]:
+        try:
+            async for response in method(self, request, context):
+                yield response
+        except Refusal as refusal:
+            await abort(context, refusal)
+        except grpc.aio.AbortError:
+            raise
+        except Exception as error:  # noqa: BLE001
+            await abort(context, _fault(error))
+
+    return wrapped
+
+
+def _fault(error: Exception) -> Refusal:
+    log.error("call failed", exc_info=error)
+    return Refusal(Reason.INTERNAL, f"the daemon has a fault ({type(error).__name__}); its log tells more")
