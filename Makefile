@@ -10,7 +10,7 @@ SHELL := /bin/bash
 
 # What the tests run on can be narrowed: make test TESTS=tests/unit PYTEST_FLAGS='-x -k timeout'
 TESTS ?= tests
-PODMAN_TESTS ?= $(wildcard tests/integration/test_engine.py tests/conformance)
+PODMAN_TESTS ?= tests/integration/test_engine.py tests/conformance
 PYTEST_FLAGS ?=
 DEMO_FLAGS ?=
 BENCH_FLAGS ?=

@@ -59,7 +59,7 @@ def main() -> int:
             engine = capabilities.engine
             say()
             version = capabilities.daemon_version
-            say(f"skilljail {version} on {engine.name} {engine.version}, runtime {engine.runtime}")
+            say(f"skilljail {version} on {engine.version}, runtime {engine.runtime}")
             say("The skill unit-converter turns 26.2 miles into kilometres, once in each interpreter.")
             attempts = [attempt(client, capabilities, name) for name in SCRIPTS]
         show_denied(attempts)
@@ -157,25 +157,17 @@ def show_result(result: skilljail.RunResult, seconds: float) -> None:
     say(result.stdout_text.strip() if is_right(result) else f"stdout {result.stdout!r}", indent=2)
     if result.stderr:
         say(f"stderr {result.stderr!r}", indent=2)
-    ending = (
-        f"{result.outcome.name}, exit code {result.exit_code}"
-        if result.exit_code is not None
-        else str(result.outcome.name)
-    )
-    memory = result.usage.peak_memory_bytes
-    say(ending + (f", {memory / 1e6:.0f} MB of memory" if memory is not None else ""), indent=2)
+    ending = str(result.outcome.name)
+    if result.exit_code is not None:
+        ending += f", exit code {result.exit_code}"
+    if result.usage.peak_memory_bytes is not None:
+        ending += f", {result.usage.peak_memory_bytes / 1e6:.0f} MB of memory"
+    say(ending, indent=2)
     if not result.ok and result.message:
         say(result.message, indent=2)
-    phases = result.phases
-    times = {
-        "waiting": phases.queued_seconds,
-        "making the sandbox": phases.claimed_seconds,
-        "staging the skill": phases.staged_seconds,
-        "the script": phases.running_seconds,
-        "clearing up": phases.collected_seconds,
-    }
-    shown = [f"{what} {1000 * spent:.0f} ms" for what, spent in times.items() if spent is not None]
-    say(f"{1000 * seconds:.0f} ms in all: {', '.join(shown)}", indent=2)
+    phases = dataclasses.asdict(result.phases).items()
+    shown = [f"{name.removesuffix('_seconds')} {1000 * spent:.0f}" for name, spent in phases if spent is not None]
+    say(f"{1000 * seconds:.0f} ms, of them {', '.join(shown)}", indent=2)
 
 
 def show_denied(attempts: list[Attempt]) -> None:

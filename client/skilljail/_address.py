@@ -58,7 +58,7 @@ class Address:
         if text.startswith("/"):
             return cls._of_socket(text, text)
         match = _HOST_PORT.fullmatch(text)
-        if match is None or not 0 < int(match["port"]) < 65_536:  # noqa: PLR2004  # TCP ports
+        if match is None or not 0 < int(match["port"]) < 65_536:  # TCP ports
             raise InvalidAddress(
                 f"{text!a} is no address of a daemon; write unix:/path/to/skilljaild.sock or host:port"
             )

@@ -1,6 +1,7 @@
 """The asynchronous client."""
 
 import asyncio
+import contextlib
 import os
 import weakref
 from collections.abc import AsyncIterator, Sequence
@@ -151,7 +152,7 @@ class AsyncClient(BaseClient):
             except SkilljailError as caught:
                 error = caught
 
-    async def _perform(self, step: Step) -> Any:  # noqa: ANN401  # each step has an answer of its own
+    async def _perform(self, step: Step) -> Any:  # each step has an answer of its own
         connection = self._of_loop()
         try:
             match step:
@@ -160,7 +161,8 @@ class AsyncClient(BaseClient):
                 case Pause():
                     return await asyncio.sleep(step.seconds)
                 case Send():
-                    return await _send(connection, step)
+                    with self._connection.channel() as channel:
+                        return await _send(channel, step)
                 case Open():
                     return await _open(connection, step)
                 case Unary():
@@ -171,20 +173,29 @@ class AsyncClient(BaseClient):
             raise error_from_rpc(error, self._connection.address) from error
 
 
-async def _send(connection: _LoopConnection, step: Send) -> None:
-    requests = step.upload.requests()
-    call = connection.store.Upload(timeout=step.timeout_seconds)
+async def _send(channel: grpc.Channel, step: Send) -> None:
+    """Uploads on a channel of its own for blocking calls, whose thread also reads the files.
+
+    A write of grpc.aio that fails because the server has answered early loses that answer, which is the one that
+    tells why.
+    """
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+    stub = bundle_store_pb2_grpc.BundleStoreServiceStub(channel)
+    call = stub.Upload.future(step.upload.requests(), timeout=step.timeout_seconds)
+
+    def wake(_call: object) -> None:
+        with contextlib.suppress(RuntimeError):  # a loop that was closed meanwhile waits for nothing
+            loop.call_soon_threadsafe(done.set)
+
+    call.add_done_callback(wake)
     try:
-        while (request := await asyncio.to_thread(next, requests, None)) is not None:
-            await call.write(request)
-        step.upload.check()
-        await call.done_writing()
-    except asyncio.InvalidStateError:
-        pass  # the daemon has answered already; the call tells what
+        await done.wait()
     except BaseException:
         call.cancel()
         raise
-    await call
+    step.upload.check()
+    call.result()
 
 
 async def _open(connection: _LoopConnection, step: Open) -> tuple[Any, script_runner_pb2.RunScriptResponse | None]:
@@ -196,7 +207,7 @@ async def _open(connection: _LoopConnection, step: Open) -> tuple[Any, script_ru
         raise
 
 
-async def _next(call: Any) -> script_runner_pb2.RunScriptResponse | None:  # noqa: ANN401  # grpc's call has no public type
+async def _next(call: Any) -> script_runner_pb2.RunScriptResponse | None:  # grpc's call has no public type
     """The next message, or None at the end of a stream that ended well."""
     message = await call.read()
     return None if message is grpc.aio.EOF else message

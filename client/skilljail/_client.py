@@ -125,7 +125,7 @@ class Client(BaseClient):
             except SkilljailError as caught:
                 error = caught
 
-    def _perform(self, step: Step) -> Any:  # noqa: ANN401  # each step has an answer of its own
+    def _perform(self, step: Step) -> Any:  # each step has an answer of its own
         try:
             match step:
                 case Read():

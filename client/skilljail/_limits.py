@@ -89,5 +89,5 @@ def _check(name: str, value: object) -> None:
             "leave it out (None) to take the operator's default",
             reason="LIMIT_INVALID",
         )
-    if name in _DURATIONS and value < 0.001:  # noqa: PLR2004  # the contract's resolution: shorter would round to "unset"
+    if name in _DURATIONS and value < 0.001:  # the contract's resolution: shorter would round to "unset"
         raise InvalidRequest(f"limits.{name} must be at least 0.001 seconds, got {value}", reason="LIMIT_INVALID")

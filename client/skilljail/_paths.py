@@ -33,7 +33,7 @@ def name_fault(name: str) -> str | None:
         return "is not valid UTF-8; rename it"
     if "\\" in name:
         return "has a backslash in it; names are joined by '/'"
-    if any(ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 for character in name):  # noqa: PLR2004  # C0, DEL, C1
+    if any(ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 for character in name):  # C0, DEL, C1
         return "has a control character in it; rename it"
     return f"has a name longer than {NAME_BYTES_MAX} bytes" if size > NAME_BYTES_MAX else None
 

@@ -177,6 +177,7 @@ class Transcript:
         return tuple(artifacts.values())
 
     def _broken(self, fault: str) -> NoReturn:
+        self.result = None  # what follows a result can still take its truth away
         raise broken(fault, self.run_id)
 
 

@@ -57,7 +57,7 @@ def strip_privileges() -> int:
         if capable:
             os.removexattr(entry.path, "security.capability")
         if mode & PRIVILEGE_BITS:
-            os.chmod(entry.path, stat.S_IMODE(mode) & ~PRIVILEGE_BITS)
+            pathlib.Path(entry.path).chmod(stat.S_IMODE(mode) & ~PRIVILEGE_BITS)
         stripped += bool(capable or mode & PRIVILEGE_BITS)
     return stripped
 

@@ -140,7 +140,7 @@ def _refusals(refused: Mapping[str, str]) -> list[Rule]:
 
 
 def _narrow(call: str, narrowing: Mapping[str, Any]) -> list[Rule]:
-    """The rules of one table of removals.toml. They never overlap: libseccomp does not order what does."""
+    """The rules of one table of removals.toml. No allowing one overlaps a refusing one: libseccomp has no order."""
     if "refuse_bits" in narrowing:
         return _without_bits(call, narrowing["argument"], narrowing["refuse_bits"], narrowing["errno"])
     if "refuse_values" in narrowing:
@@ -269,9 +269,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Makes profile.json from the engines' default and removals.toml.")
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when profile.json is stale")
     parser.add_argument(
-        "--require-input", action="store_true", help="with --check: exit 1 also when the input is missing or another one"
+        "--require-input",
+        action="store_true",
+        help="with --check: exit 1 also without the recorded input",
     )
-    parser.add_argument("--input", type=pathlib.Path, default=DEFAULT_INPUT, metavar="FILE", help="default: %(default)s")
+    parser.add_argument(
+        "--input", type=pathlib.Path, default=DEFAULT_INPUT, metavar="FILE", help="default: %(default)s"
+    )
     parser.add_argument("--input-version", metavar="VERSION", help="the input's package version (default: ask dpkg)")
     arguments = parser.parse_args()
     if not arguments.check:

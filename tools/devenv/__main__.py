@@ -26,7 +26,7 @@ from typing import NoReturn
 
 from devenv import engine, images, podman, python
 from devenv.progress import SetupError, Step
-from devenv.state import CHECKOUT, DATA, LOGS, RUN, remove
+from devenv.state import CHECKOUT, DATA, LOGS, remove
 
 INTERRUPTED = 130
 CACHES = (".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".state")
@@ -150,7 +150,7 @@ def clean() -> int:
     remove()
     for name in (".venv", *CACHES):
         shutil.rmtree(CHECKOUT / name, ignore_errors=True)
-    print(f"Removed .venv, the caches, the logs, {DATA} and {RUN}.")
+    print(f"Removed .venv, the caches, the logs and {DATA}.")
     print("Debian packages and images on other engines stay.")
     return 0
 

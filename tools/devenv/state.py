@@ -45,7 +45,11 @@ def remove() -> None:
     if os.geteuid() != 0:
         return
     unmount(DATA, RUN)
-    shutil.rmtree(RUN, ignore_errors=True)
+    for entry in RUN.iterdir() if RUN.exists() else ():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.suffix != ".lock":  # a set-up that goes on elsewhere must meet later ones at the same locks
+            entry.unlink()
     for name in ("docker", "podman"):
         if (DATA / name).exists():
             shutil.rmtree(DATA / name)

@@ -133,10 +133,10 @@ class Engine(Protocol):
         """
         ...
 
-    async def verify(self, sandbox_id: str, spec: SandboxSpec) -> tuple[str, ...]:
+    async def verify(self, sandbox_id: str, spec: SandboxSpec) -> None:
         """Reads every control back from the engine, before the sandbox starts.
 
-        Returns what holds, one short sentence each. Raises IsolationError naming each control that does not.
+        Raises IsolationError naming each control that does not hold.
         """
         ...
 
@@ -153,7 +153,10 @@ class Engine(Protocol):
         ...
 
     async def destroy(self, sandbox_id: str) -> None:
-        """Kills and removes the sandbox with all it has. No error when it is gone."""
+        """Closes the sandbox's stream, kills and removes it with all it has. No error when it is gone.
+
+        Works within a second whatever the sandbox did, also when nobody reads what it writes.
+        """
         ...
 
     async def list_owned(self, owner: str) -> tuple[OwnedSandbox, ...]:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import pathlib
 import tomllib
 
 from skilljaild.assets import sandbox_images_directory
@@ -33,6 +34,8 @@ class Floor:
     read_only_paths: tuple[str, ...]
     seccomp: str
     """The profile as compact JSON."""
+    seccomp_file: pathlib.Path
+    """The same as a file."""
 
 
 @functools.cache
@@ -41,7 +44,8 @@ def container_floor() -> Floor:
     directory = sandbox_images_directory()
     data = tomllib.loads((directory / "floor.toml").read_text())
     work, shared, proc = data.pop("work"), data.pop("shared_memory"), data.pop("proc")
-    profile = json.loads((directory / "seccomp" / "profile.json").read_text())
+    seccomp_file = directory / "seccomp" / "profile.json"
+    profile = json.loads(seccomp_file.read_text())
     return Floor(
         capabilities=tuple(data.pop("capabilities")),
         namespaces=tuple(data.pop("namespaces")),
@@ -54,4 +58,5 @@ def container_floor() -> Floor:
         masked_paths=tuple(proc["masked"]),
         read_only_paths=tuple(proc["read_only"]),
         seccomp=json.dumps(profile, separators=(",", ":")),
+        seccomp_file=seccomp_file.resolve(),
     )

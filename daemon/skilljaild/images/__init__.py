@@ -3,7 +3,7 @@
 It knows the files of `sandbox-images`, the pinned downloads and an engine's image store. It must not know runs,
 policies or how a sandbox is made; what it shares with the rest of the daemon is `reference`, the name of an image.
 
-    cli → build → definition, source, download, archive → context → store (the engine's API)
+    cli → build → definition, recipe, label, base_source, archive_source → download, context → store (the engine)
 """
 
 import skilljaild

@@ -17,7 +17,7 @@ UNPACKED_BYTES_MAX = 1_000_000_000
 
 
 def add_download(name: str, archive: pathlib.Path, context: BuildContext) -> None:
-    """Adds what the Dockerfile of `node` or `pwsh` copies. Raises ImageError when the archive is not what it should be."""
+    """Adds what the Dockerfile of `node` or `pwsh` copies. Raises ImageError for another archive."""
     try:
         {"node": _add_node, "pwsh": _add_powershell}[name](archive, context)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:

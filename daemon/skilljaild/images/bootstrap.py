@@ -12,9 +12,8 @@ from skilljaild.images.store import ImageStore, StoredImage
 
 __all__ = ["BOOTSTRAP_REFERENCE", "bootstrap", "bootstrapped"]
 
-BOOTSTRAP_REPOSITORY = "skilljail/bootstrap"
 SUITE = "trixie"
-BOOTSTRAP_REFERENCE = f"{BOOTSTRAP_REPOSITORY}:{SUITE}"
+BOOTSTRAP_REFERENCE = f"skilljail/bootstrap:{SUITE}"
 SOURCES = (
     f"deb http://deb.debian.org/debian {SUITE} main",
     f"deb http://deb.debian.org/debian {SUITE}-updates main",
@@ -60,7 +59,7 @@ def bootstrap(store: ImageStore, progress: Progress) -> StoredImage:
             "io.skilljail.recipe": recipe(),
             "org.opencontainers.image.title": f"Debian {SUITE}, minimal",
         }
-        return store.import_root(root, BOOTSTRAP_REPOSITORY, SUITE, labels)
+        return store.import_root(root, BOOTSTRAP_REFERENCE, labels)
 
 
 def _mmdebstrap(architecture: str, root: pathlib.Path) -> None:

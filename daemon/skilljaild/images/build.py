@@ -3,20 +3,20 @@
 import dataclasses
 import enum
 import os
-import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 
 from skilljaild import images
 from skilljaild.images import label
 from skilljaild.images.archive import add_download
+from skilljaild.images.archive_source import Archive, PwshChoice, kept_archive, named_archive, pinned_archive
+from skilljaild.images.base_source import BaseChoice, resolve_base
 from skilljaild.images.context import BuildContext
 from skilljaild.images.definition import ImageDefinition, load_definitions
 from skilljaild.images.error import ImageError, StoreUnavailable
 from skilljaild.images.lock import build_lock
 from skilljaild.images.progress import Progress
 from skilljaild.images.recipe import recipe
-from skilljaild.images.source import Archive, BaseChoice, find_archive, resolve_base
 from skilljaild.images.store import ImageStore, StoredImage
 
 __all__ = ["BuildOptions", "BuildResult", "BuildState", "build"]
@@ -31,10 +31,9 @@ PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS
 class BuildOptions:
     """What an operator may choose."""
 
-    base: BaseChoice = BaseChoice()
-    pwsh_archive: pathlib.Path | None = None
-    pwsh_sha256: str | None = None
-    """In hex. Only with `pwsh_archive`."""
+    base: BaseChoice = dataclasses.field(default_factory=BaseChoice)
+    pwsh: PwshChoice | None = None
+    """None takes the archive that the image was built from before if an operator named one, else the download."""
     refresh: bool = False
     """Build even if nothing changed, with the newest packages of Debian."""
 
@@ -97,7 +96,7 @@ class _Parent:
     """What an image is built on, and the labels that tell it."""
 
     image_id: str
-    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    labels: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,10 +110,13 @@ class _Session:
     def build(self, definition: ImageDefinition, done: Mapping[str, BuildResult], progress: Progress) -> BuildResult:
         """Brings one image up to date, after its parent."""
         try:
-            current = None if self.options.refresh else self.store.find(definition.reference)
-            if current and self._is_current(definition, current, done, progress):
+            current = self.store.find(definition.reference)
+            archive = self._archive(definition, current, progress)
+            if current and not self.options.refresh and self._is_current(definition, current, done, archive):
                 return BuildResult(definition.name, BuildState.UP_TO_DATE, progress.seconds, current)
-            image = self._make(definition, done, progress)
+            if archive is not None and archive.is_lost:
+                archive = pinned_archive(archive.name, self.arch)
+            image = self._make(definition, done, archive, progress)
         except StoreUnavailable:
             raise
         except ImageError as error:
@@ -128,7 +130,7 @@ class _Session:
         definition: ImageDefinition,
         current: StoredImage,
         done: Mapping[str, BuildResult],
-        progress: Progress,
+        archive: Archive | None,
     ) -> bool:
         """Whether building would make the image that is there. Asks no registry and downloads nothing."""
         labels = current.labels
@@ -138,34 +140,38 @@ class _Session:
             parent_id = labels.get(label.PARENT_ID, "")
         else:
             parent_id = _parent_of(definition, done)
-        archive_sha256 = self._wanted_sha256(definition, labels, progress)
-        return labels.get(label.RECIPE) == recipe(definition, parent_id, archive_sha256)
+        wanted = recipe(definition, definition.context_files(), parent_id, archive.sha256 if archive else None)
+        return labels.get(label.RECIPE) == wanted
 
-    def _wanted_sha256(self, definition: ImageDefinition, labels: Mapping[str, str], progress: Progress) -> str | None:
-        """The hash of the file that the image should have been unpacked from.
-
-        No --pwsh-archive means: keep the archive that an operator once named.
-        """
+    def _archive(self, definition: ImageDefinition, current: StoredImage | None, progress: Progress) -> Archive | None:
+        """The file that the image is to be unpacked from, not fetched yet; None for an image without one."""
         name = definition.download
         if name is None:
             return None
-        kept = labels.get(label.ARCHIVE_ORIGIN.format(name)) == "archive" and self.options.pwsh_archive is None
-        return labels.get(label.ARCHIVE_SHA256.format(name)) if kept else self._archive(name, progress).sha256
+        if name == "pwsh" and self.options.pwsh is not None:
+            return named_archive(self.options.pwsh, self.arch, progress)
+        labels = current.labels if current else {}
+        if labels.get(label.ARCHIVE_ORIGIN.format(name)) == "archive":
+            return kept_archive(labels.get(label.ARCHIVE_SHA256.format(name), ""), self.arch)
+        return pinned_archive(name, self.arch)
 
-    def _archive(self, name: str, progress: Progress) -> Archive:
-        return find_archive(name, self.arch, self.options.pwsh_archive, self.options.pwsh_sha256, progress)
-
-    def _make(self, definition: ImageDefinition, done: Mapping[str, BuildResult], progress: Progress) -> StoredImage:
+    def _make(
+        self,
+        definition: ImageDefinition,
+        done: Mapping[str, BuildResult],
+        archive: Archive | None,
+        progress: Progress,
+    ) -> StoredImage:
         """Builds the image, lets its interpreter tell its version, and gives it its labels and its name."""
         parent = self._parent(definition, done, progress)
-        archive = self._archive(definition.download, progress) if definition.download else None
-        digest = recipe(definition, parent.image_id, archive.sha256 if archive else None)
+        files = definition.context_files()
+        digest = recipe(definition, files, parent.image_id, archive.sha256 if archive else None)
         labels = label.common_labels(definition, digest, parent.image_id) | parent.labels
         if archive is not None:
             labels[label.ARCHIVE_SHA256.format(archive.name)] = archive.sha256
             labels[label.ARCHIVE_ORIGIN.format(archive.name)] = archive.origin
         unnamed = f"skilljail/{definition.name}:building-{digest[:12]}"
-        built = self._build_context(definition, archive, parent, unnamed, progress)
+        built = self._build_context(files, archive, parent, unnamed, progress)
         try:
             if definition.version_command:
                 labels |= self._interpreter_labels(definition, built, progress)
@@ -177,13 +183,14 @@ class _Session:
         if definition.parent is not None:
             return _Parent(_parent_of(definition, done))
         reference, image = resolve_base(self.store, self.options.base, self.options.refresh, progress)
-        digests = {"org.opencontainers.image.base.digest": d.partition("@")[2] for d in image.repo_digests[:1]}
-        names = {label.BASE_REFERENCE: reference, "org.opencontainers.image.base.name": reference}
-        return _Parent(image.image_id, names | digests)
+        labels = {label.BASE_REFERENCE: reference, "org.opencontainers.image.base.name": reference}
+        if image.repo_digests:
+            labels["org.opencontainers.image.base.digest"] = image.repo_digests[0].partition("@")[2]
+        return _Parent(image.image_id, labels)
 
     def _build_context(
         self,
-        definition: ImageDefinition,
+        files: Mapping[str, bytes],
         archive: Archive | None,
         parent: _Parent,
         tag: str,
@@ -191,8 +198,8 @@ class _Session:
     ) -> StoredImage:
         """Lays out the build context and has the engine build it."""
         with BuildContext() as context:
-            for path, source in definition.context_files().items():
-                context.add_file(path, source)
+            for path, content in files.items():
+                context.add_bytes(path, content)
             if archive is not None:
                 progress.step(f"fetch and check {archive.name} ({archive.origin}, sha256 {archive.sha256[:12]}…)")
                 add_download(archive.name, archive.fetch(), context)

@@ -7,10 +7,11 @@ import sys
 from typing import Any
 
 from skilljaild.images import IMAGE_NAMES
+from skilljaild.images.archive_source import PwshChoice
+from skilljaild.images.base_source import BaseChoice
 from skilljaild.images.build import BuildOptions, BuildResult, BuildState, build
 from skilljaild.images.error import BuildFailed, ImageError
 from skilljaild.images.listing import listing
-from skilljaild.images.source import BaseChoice
 from skilljaild.images.store import ImageStore
 
 __all__ = ["add_parser"]
@@ -79,7 +80,8 @@ def _add_build(commands: Any) -> None:
         "--pwsh-archive",
         metavar="FILE",
         type=pathlib.Path,
-        help="unpack PowerShell from this release archive (.tar.gz) in place of the pinned download",
+        help="unpack PowerShell from this release archive (.tar.gz) in place of the pinned download; later builds keep "
+        "it until the image is removed",
     )
     parser.add_argument(
         "--pwsh-sha256",
@@ -113,8 +115,7 @@ def run_build(arguments: argparse.Namespace) -> int:
             parser.error("--pwsh-sha256 takes 64 hex digits")
     options = BuildOptions(
         base=BaseChoice(arguments.base_image, arguments.bootstrap),
-        pwsh_archive=arguments.pwsh_archive,
-        pwsh_sha256=arguments.pwsh_sha256,
+        pwsh=PwshChoice(arguments.pwsh_archive, arguments.pwsh_sha256) if arguments.pwsh_archive else None,
         refresh=arguments.refresh,
     )
     try:

@@ -1,7 +1,6 @@
 """The build context: a tar that says exactly what a Dockerfile may COPY, without the host's owners and times."""
 
 import io
-import pathlib
 import tarfile
 import tempfile
 from types import TracebackType
@@ -28,12 +27,8 @@ class BuildContext:
     ) -> None:
         self._file.close()
 
-    def add_file(self, path: str, source: pathlib.Path) -> None:
-        """A file from disk. It comes out readable and not executable, as wheels and umasks change modes on their way."""
-        self.add_bytes(path, source.read_bytes())
-
     def add_bytes(self, path: str, content: bytes) -> None:
-        """A small file."""
+        """A small file, readable and not executable: wheels and umasks change modes on their way."""
         self.add_stream(path, io.BytesIO(content), len(content), 0o644)
 
     def add_stream(self, path: str, content: IO[bytes], size: int, mode: int) -> None:

@@ -1,7 +1,6 @@
 """What an image is built from, as `sandbox-images/images.toml` says."""
 
 import dataclasses
-import pathlib
 import tomllib
 from typing import Any
 
@@ -27,13 +26,13 @@ class ImageDefinition:
     def reference(self) -> str:
         return images.reference(self.name)
 
-    def context_files(self) -> dict[str, pathlib.Path]:
-        """The files of the build context that come from the tree: path in the context to path on disk, sorted."""
+    def context_files(self) -> dict[str, bytes]:
+        """The files of the build context that come from the tree: path in the context to content, sorted."""
         root = sandbox_images_directory()
         files = {path.name: path for path in (root / self.name).iterdir() if path.is_file()}
         for folder in self.folders:
             files |= {str(path.relative_to(root)): path for path in (root / folder).rglob("*.py")}
-        return dict(sorted(files.items()))
+        return {name: files[name].read_bytes() for name in sorted(files)}
 
 
 def load_definitions() -> dict[str, ImageDefinition]:

@@ -12,7 +12,7 @@ from typing import IO
 from skilljaild.images.error import ImageError
 from skilljaild.images.pins import Pin
 
-__all__ = ["cache_directory", "download", "file_sha256"]
+__all__ = ["cache_directory", "cached_file", "download", "file_sha256"]
 
 CONNECT_SECONDS = 15
 """How long a server may stay silent before the download is given up."""
@@ -27,9 +27,9 @@ def cache_directory() -> pathlib.Path:
     return directory
 
 
-def cached_path(pin: Pin) -> pathlib.Path:
-    """Where the file of a pin lies once it is downloaded. An operator without internet puts it there by hand."""
-    return cache_directory() / "downloads" / pin.sha256 / pin.file_name
+def cached_file(sha256: str, name: str) -> pathlib.Path:
+    """Where a file of this hash lies in the cache. An operator without internet puts it there by hand."""
+    return cache_directory() / "downloads" / sha256 / name
 
 
 def file_sha256(path: pathlib.Path) -> str:
@@ -43,7 +43,7 @@ def download(pin: Pin) -> pathlib.Path:
 
     Raises ImageError when the server does not answer, or sends something else than what is pinned.
     """
-    target = cached_path(pin)
+    target = cached_file(pin.sha256, pin.file_name)
     if target.is_file() and file_sha256(target) == pin.sha256:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def _fetch(pin: Pin, target: IO[bytes]) -> None:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise ImageError(
             f"cannot download {pin.name} {pin.version} from {pin.url}: {reason}. "
-            f"On a machine without internet, put the file at {cached_path(pin)}"
+            f"On a machine without internet, put the file at {cached_file(pin.sha256, pin.file_name)}"
         ) from error
 
 

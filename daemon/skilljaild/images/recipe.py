@@ -2,9 +2,9 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 
 from skilljaild.images.definition import ImageDefinition
-from skilljaild.images.download import file_sha256
 
 __all__ = ["recipe"]
 
@@ -12,7 +12,7 @@ FORMAT = 1
 """Raised when the builder itself makes another image from the same inputs."""
 
 
-def recipe(definition: ImageDefinition, parent_id: str, archive_sha256: str | None) -> str:
+def recipe(definition: ImageDefinition, files: Mapping[str, bytes], parent_id: str, archive_sha256: str | None) -> str:
     """The sha256, in hex, over the Dockerfile, the context, the parent's id, the download and the labels.
 
     The source revision is left out on purpose: a commit that touches no input must not rebuild images.
@@ -24,7 +24,7 @@ def recipe(definition: ImageDefinition, parent_id: str, archive_sha256: str | No
         "title": definition.title,
         "licenses": definition.licenses,
         "version_command": definition.version_command,
-        "files": {path: file_sha256(source) for path, source in definition.context_files().items()},
+        "files": {path: hashlib.sha256(content).hexdigest() for path, content in files.items()},
         "parent": parent_id,
         "archive": archive_sha256,
     }

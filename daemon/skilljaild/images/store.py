@@ -5,13 +5,13 @@ import io
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import docker
 import docker.errors
 import docker.utils
 import requests
-from docker.types import LogConfig
+from docker.types import LogConfig, Ulimit
 
 from skilljaild.images.context import BuildContext
 from skilljaild.images.error import BuildFailed, ImageError, StoreUnavailable
@@ -57,7 +57,7 @@ class ImageStore:
         """Gives the connection back."""
         self._api.close()
 
-    def __enter__(self) -> "ImageStore":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -78,7 +78,7 @@ class ImageStore:
         """The image of this name or id, if it is there."""
         with self._errors(f"look for {reference}"):
             try:
-                answer = cast("dict[str, Any]", self._api.inspect_image(reference))
+                answer: dict[str, Any] = self._api.inspect_image(reference)  # type: ignore[no-untyped-call]
             except docker.errors.ImageNotFound:
                 return None
         return StoredImage(
@@ -103,14 +103,15 @@ class ImageStore:
             self._api.timeout = previous
         return self._require(reference)
 
-    def import_root(self, root: pathlib.Path, repository: str, tag: str, labels: Mapping[str, str]) -> StoredImage:
+    def import_root(self, root: pathlib.Path, reference: str, labels: Mapping[str, str]) -> StoredImage:
         """Makes an image of one layer from a tar of a root file system."""
         changes = [f'LABEL {name}="{value}"' for name, value in labels.items()]
         with self._errors(f"import {root}"):
-            answer = self._api.import_image(src=str(root), repository=repository, tag=tag, changes=changes)
+            # Podman 4 overlooks a tag that stands apart from its repository.
+            answer = self._api.import_image(src=str(root), repository=reference, changes=changes)
         if '"error"' in answer:
             raise ImageError(f"the engine could not import {root}: {answer.strip()}")
-        return self._require(f"{repository}:{tag}")
+        return self._require(reference)
 
     def build(
         self,
@@ -166,6 +167,8 @@ class ImageStore:
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges"],
                 log_config=LogConfig(type="json-file"),
+                # Podman's own defaults can be above what the host lets it set.
+                ulimits=[Ulimit(name="nofile", soft=1024, hard=1024), Ulimit(name="nproc", soft=4096, hard=4096)],
             )
             container = self._api.create_container(
                 image_id,

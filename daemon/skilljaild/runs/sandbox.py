@@ -50,14 +50,10 @@ async def open_sandbox(engine: Engine, spec: SandboxSpec) -> AsyncIterator[Sandb
     sandbox_id = await _create(engine, spec)
     try:
         await engine.verify(sandbox_id, spec)
-        stream = await engine.stream(sandbox_id)
-        try:
-            conversation = Conversation(stream)
-            async with _timeout(READY_SECONDS):
-                facts = await conversation.ready()
-            yield Sandbox(sandbox_id, conversation, check_from_inside(facts, spec.limits))
-        finally:
-            await uninterrupted(stream.close())
+        conversation = Conversation(await engine.stream(sandbox_id))
+        async with _timeout(READY_SECONDS):
+            facts = await conversation.ready()
+        yield Sandbox(sandbox_id, conversation, check_from_inside(facts, spec.limits))
     finally:
         await uninterrupted(_destroy(engine, sandbox_id, spec.run_id))
 

@@ -47,9 +47,9 @@ class TooMuch(Exception):  # noqa: N818 - the walk's end, not an error
 class Collection:
     """The artifacts of one run, frame by frame."""
 
-    def __init__(self, skill_root: str, order: StartOrder, digests: dict[str, tuple[int, str]]) -> None:
-        """`digests`: of each staged path its size in bytes and the sha256 of its content."""
-        self._root = skill_root
+    def __init__(self, root_fd: int, order: StartOrder, digests: dict[str, tuple[int, str]]) -> None:
+        """`root_fd`: the skill root; `digests`: of each staged path its size in bytes and the sha256 of its content."""
+        self._root_fd = root_fd
         self._patterns = PathPatterns(order.artifact_patterns)
         self._count_left = order.artifact_count
         self._bytes_left = order.artifact_bytes
@@ -75,9 +75,10 @@ class Collection:
 
     def _collect(self) -> Iterator[bytes]:
         try:
-            fd = os.open(self._root, DIRECTORY)
-        except OSError as error:
-            raise InitError(f"cannot open the skill root: {error.strerror}") from error
+            fd = os.open(".", DIRECTORY, dir_fd=self._root_fd)
+        except OSError:
+            yield self._skip([], SkipReason.UNREADABLE)
+            return
         try:
             yield from self._directory(fd, [], self._patterns.start)
         except TooMuch as end:

@@ -17,6 +17,8 @@ __all__ = ["ControlGroup", "Counter", "decode_mount_point"]
 UNLIMITED = 2**62
 """Version 1 writes "no limit" as the largest multiple of a page below 2^63."""
 READ_BYTES = 8_192
+FIELDS_MIN = 6
+"""Words of a line of mountinfo before its " - ", optional ones left out."""
 
 
 class Counter:
@@ -121,15 +123,15 @@ def _folders(memberships: str | None, mounts: str | None) -> dict[str, str]:
     """Where each controller's group is mounted; version 2 has the name ""."""
     paths: dict[str, str] = {}
     for line in (memberships or "").splitlines():
-        _, controllers, path = line.split(":", 2)
-        paths.update(dict.fromkeys(controllers.split(","), path))
+        _, controllers, path = (line + "::").split(":", 2)
+        paths.update(dict.fromkeys(controllers.split(","), path.removesuffix("::")))
     folders: dict[str, str] = {}
     for line in (mounts or "").splitlines():
         before, _, after = line.partition(" - ")
-        kind, _, options = after.split(" ", 2)
-        if kind not in {"cgroup", "cgroup2"}:
+        fields, (kind, _, options, *_) = before.split(" "), [*after.split(" "), "", "", ""]
+        if kind not in {"cgroup", "cgroup2"} or len(fields) < FIELDS_MIN:
             continue
-        root, mount_point = map(decode_mount_point, before.split(" ")[3:5])
+        root, mount_point = map(decode_mount_point, fields[3:5])
         for name in [""] if kind == "cgroup2" else options.split(","):
             folder = _below(mount_point, root, paths.get(name))
             if folder is not None:

@@ -35,8 +35,7 @@ class Conversation:
         self._children = children
         self._group = control_group
         self._work = work
-        self._skill_root = f"{work}/skill"
-        self._stage = Stage(self._skill_root)
+        self._stage = Stage(f"{work}/skill")
 
     def serve(self) -> None:
         """Goes on until the stream ends. Raises StreamClosed, FrameError, InitError."""
@@ -75,7 +74,7 @@ class Conversation:
         usage = Usage(self._group, self._children, self._work)
         started = time.monotonic()
         try:
-            script = start_script(order, self._skill_root)
+            script = start_script(order, self._stage.root_fd)
         except StartError as error:
             self._bury()
             self._channel.send_json(FrameType.FAILED, {"errno": error.errno, "message": str(error)})
@@ -103,7 +102,7 @@ class Conversation:
 
     def _collect(self, order: StartOrder) -> None:
         """Sends the artifacts as fast as the daemon takes them."""
-        collection = Collection(self._skill_root, order, self._stage.digests)
+        collection = Collection(self._stage.root_fd, order, self._stage.digests)
         while (frame := collection.next_frame()) is not None:
             self._channel.send_encoded(frame)
             self._look_around()

@@ -6,15 +6,16 @@ One duplex byte stream: init reads frames on standard input and writes frames on
     length    4 bytes, unsigned, big-endian
     payload   `length` bytes
 
-Payloads are raw bytes (DATA, STDOUT, STDERR), empty (STAGED, CANCEL, DONE), or one JSON object in UTF-8 (the rest).
-A payload from the daemon is at most `TO_INIT_MAX` bytes, one from init at most `FROM_INIT_MAX`; a longer one, an
-unknown type or broken JSON ends the conversation on the side that sees it.
+Payloads are raw bytes (DATA, STDOUT, STDERR), empty (STAGED, CANCEL), or one JSON object in UTF-8 (the rest; DONE is
+empty when it has nothing to tell). A payload from the daemon is at most `TO_INIT_MAX` bytes, one from init at
+most `FROM_INIT_MAX`; a longer one, an unknown type or broken JSON ends the conversation on the side that sees it.
 
 A run, in order:
 
     init    READY      {"isolation": {…}}   what init reads about its own confinement, see `isolation.py`
     daemon  STAGE      {"directories": [path, …],
                         "files": [{"path", "size", "executable", "sha256"}, …]}
+                       sha256: of the content, 64 lower-case hex digits
     daemon  DATA …     the content of the files, one after the other, without separators
     init    STAGED
     daemon  START      {"argv": [str, …],        the command; argv[0] is looked up in PATH
@@ -33,7 +34,10 @@ A run, in order:
                        every process but init is dead when it is sent
     init    ARTIFACT   {"path": str, "size": int, "executable": bool}, then DATA … with `size` bytes
             SKIPPED    {"path": str, "reason": SkipReason}
-    init    DONE
+                       path: `\\xNN` for each byte that is not printable UTF-8; it is "." for
+                       `time_limit`, for `count_limit` of directory entries and for a skill root that is `unreadable`:
+                       then the search ended early
+    init    DONE       empty, or {"skipped_omitted": int}: how many more were skipped than were sent as SKIPPED
 
 At any time the daemon may send CANCEL: init kills the script and goes on with EXIT, cause `cancelled`, and no
 artifacts. While no script runs CANCEL is ignored. When the daemon's end of the stream closes, init kills everything
@@ -44,9 +48,10 @@ session.
 Paths are relative, with `/` between names. Everything that init sends is hostile in the daemon's eyes.
 """
 
-import enum
-import json
 import struct
+
+from skilljail_init.closed import IntEnum, StrEnum
+from skilljail_init.jsontext import dumps, loads
 
 __all__ = [
     "DATA_MAX",
@@ -72,7 +77,7 @@ TO_INIT_MAX = 8 * 1024 * 1024
 """Largest payload that the daemon may send: a STAGE frame with every entry of a bundle."""
 
 
-class FrameType(enum.IntEnum):
+class FrameType(IntEnum):
     """What a frame says. The values are the wire."""
 
     # from the daemon
@@ -95,7 +100,7 @@ class FrameType(enum.IntEnum):
     FATAL = 0x2A
 
 
-class Cause(enum.StrEnum):
+class Cause(StrEnum):
     """What ended the script, as init saw it."""
 
     EXITED = "exited"
@@ -108,7 +113,7 @@ class Cause(enum.StrEnum):
     CANCELLED = "cancelled"
 
 
-class SkipReason(enum.StrEnum):
+class SkipReason(StrEnum):
     """Why init did not send a file that matched an artifact pattern."""
 
     NOT_A_REGULAR_FILE = "not_a_regular_file"
@@ -136,7 +141,7 @@ class Frame:
     def json(self) -> dict[str, object]:
         """The payload as a JSON object. Raises FrameError when it is none."""
         try:
-            value = json.loads(self.payload)
+            value = loads(self.payload)
         except (ValueError, RecursionError) as error:
             raise FrameError(f"{self.type.name} frame is not JSON") from error
         if not isinstance(value, dict):
@@ -159,7 +164,7 @@ def encode(frame_type: FrameType, payload: bytes = b"") -> bytes:
 
 def encode_json(frame_type: FrameType, value: dict[str, object]) -> bytes:
     """A whole frame whose payload is a JSON object."""
-    return encode(frame_type, json.dumps(value, separators=(",", ":")).encode())
+    return encode(frame_type, dumps(value).encode())
 
 
 class FrameDecoder:

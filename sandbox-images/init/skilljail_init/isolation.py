@@ -29,6 +29,7 @@ import os
 import resource
 
 from skilljail_init.cgroup import decode_mount_point
+from skilljail_init.jsontext import dumps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ if TYPE_CHECKING:
 
 __all__ = ["report"]
 
-MOUNTS_MAX = 150
-"""More mounts than any container has are reported as null: the frame has a limit."""
-MOUNT_TEXT_MAX = 300
-OPTIONS_MAX = 20
+MOUNTS_BYTES_MAX = 40_000
+"""As JSON. More mounts than any container has are reported as null: the frame has a limit."""
+ITEMS_MAX = 500
+"""Groups and interfaces, likewise."""
 FIELDS_MIN, KINDS_MIN = 6, 3
 """Words of a line of mountinfo before and after its " - ", optional ones left out."""
 CAPABILITY_SETS = {
@@ -69,7 +70,7 @@ def report(work: str, control_group: ControlGroup, start_time: float, process: s
         "seccomp_mode": _integer(status.get("Seccomp")),
         "interfaces": _interfaces(_read(f"{process}/net/dev")),
         "root_read_only": _root_read_only(mounts),
-        "mounts": mounts if mounts and len(mounts) <= MOUNTS_MAX else None,
+        "mounts": mounts if mounts and len(dumps(mounts)) <= MOUNTS_BYTES_MAX else None,
         "work": _size(work),
         "cgroup": control_group.limits(),
         "rlimits": {
@@ -100,8 +101,8 @@ def _mounts(text: str) -> list[dict[str, object]]:
         # paths, too.
         if "ro" in kinds[2].split(",") and "ro" not in options:
             options = ["ro", *(option for option in options if option != "rw")]
-        path = decode_mount_point(fields[4])[:MOUNT_TEXT_MAX]
-        mounts.append({"path": path, "type": kinds[0], "options": options[:OPTIONS_MAX]})
+        path = decode_mount_point(fields[4])
+        mounts.append({"path": path, "type": kinds[0], "options": options})
     return mounts
 
 
@@ -114,7 +115,7 @@ def _root_read_only(mounts: list[dict[str, object]]) -> bool | None:
 def _interfaces(text: str) -> list[str] | None:
     """The names in /proc/net/dev, which has two lines of headings."""
     lines = text.splitlines()[2:]
-    return [line.partition(":")[0].strip() for line in lines] if text else None
+    return [line.partition(":")[0].strip() for line in lines] if text and len(lines) <= ITEMS_MAX else None
 
 
 def _size(work: str) -> dict[str, int] | None:
@@ -139,9 +140,10 @@ def _integer(text: str | None, base: int = 10) -> int | None:
 def _integers(text: str | None) -> list[int] | None:
     """White-space separated numbers; an empty text is an empty list."""
     try:
-        return None if text is None else [int(word) for word in text.split()]
+        numbers = None if text is None else [int(word) for word in text.split()]
     except ValueError:
         return None
+    return numbers if numbers is None or len(numbers) <= ITEMS_MAX else None
 
 
 def _read(path: str) -> str:

@@ -8,7 +8,6 @@ What is imported here is on the way to every run's start, so it is little; the r
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 from skilljail_init.cgroup import ControlGroup
@@ -21,8 +20,11 @@ from skilljail_init.kernel import hide_process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Sequence
     from typing import NoReturn
+else:
+    import _signal as signal  # `signal` wraps the same functions into enums, and importing enum takes 4 ms
 
 __all__ = ["main"]
 

@@ -6,14 +6,13 @@ not as a file somewhere else.
 
 from __future__ import annotations
 
-import math
-
 from skilljail_init.errors import InitError
 from skilljail_init.paths import PathError, split_path
 
 __all__ = ["StageOrder", "StagedFile", "StartOrder"]
 
 STDIN_MAX = 64 * 1024 * 1024
+SECONDS_MAX = 10**9
 INTEGER_MAX = 2**63 - 1
 DIGEST_LENGTH = 64
 
@@ -143,6 +142,6 @@ def _integer(fields: dict[str, object], name: str, largest: int = INTEGER_MAX) -
 
 def _seconds(fields: dict[str, object], name: str) -> float:
     value = fields.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-        raise InitError(f"{name}: not a number of seconds above 0")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= SECONDS_MAX:
+        raise InitError(f"{name}: not a number of seconds above 0 and up to {SECONDS_MAX}")
     return float(value)

@@ -26,7 +26,8 @@ class Stage:
     """The skill root, and what was staged into it."""
 
     def __init__(self, skill_root: str) -> None:
-        self._root_fd = os.open(skill_root, DIRECTORY)
+        self.root_fd = os.open(skill_root, DIRECTORY)
+        """Held open: a script owns the work directory, and may put something else in its place."""
         self.digests: dict[str, tuple[int, str]] = {}
         """Of each staged path: size in bytes and sha256 of its content."""
 
@@ -45,7 +46,7 @@ class Stage:
 
     def _open_directory(self, names: list[str]) -> int:
         """A descriptor of a directory below the root, which is made where it is missing."""
-        fd = os.dup(self._root_fd)
+        fd = os.dup(self.root_fd)
         try:
             for name in names:
                 parent, fd = fd, _open_or_make(fd, name)

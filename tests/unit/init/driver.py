@@ -1,5 +1,8 @@
 """The daemon's end of a conversation with a real init, which runs as PID 1 of a pid namespace of its own."""
 
+# ruff: noqa: S101, S603
+
+import collections
 import dataclasses
 import hashlib
 import os
@@ -15,10 +18,12 @@ from typing import Any, Self
 from skilljail_init import frames
 from skilljail_init.frames import Frame, FrameDecoder, FrameType
 
-__all__ = ["ENV", "INIT", "InitProcess", "Result", "python"]
+__all__ = ["ENV", "INIT", "UID", "InitProcess", "Result", "python"]
 
 INIT = pathlib.Path(frames.__file__).parent.parent
 ENV = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+UID = 65_532
+"""Who runs in a sandbox."""
 FRAME_SECONDS_MAX = 20.0
 
 
@@ -50,25 +55,39 @@ class Result:
 class InitProcess:
     """An init that serves one work directory. Entering it waits for READY; leaving it kills the namespace."""
 
-    def __init__(self, work: pathlib.Path, *, uid: int | None = None, tmpfs: str | None = None) -> None:
-        """`uid`: run as this user with no capability; `tmpfs`: options of a tmpfs to mount on `work` first."""
-        # Not as root, a user namespace stands in for it.
-        user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-        command = ["unshare", *user, "--pid", "--fork", "--kill-child", "--mount-proc", "--net"]
+    def __init__(
+        self,
+        work: pathlib.Path,
+        *,
+        uid: int | None = None,
+        tmpfs: str | None = None,
+        init: pathlib.Path = INIT,
+        pass_fds: tuple[int, ...] = (),
+    ) -> None:
+        """`uid`: run as this user, with no capability; `tmpfs`: options of a tmpfs to mount on `work` first;
+        `init`: what to run; `pass_fds`: descriptors to leave open in it.
+        """
+        command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--net"]
+        is_root = os.geteuid() == 0
+        if not is_root:  # a user namespace stands in for root; there, a user keeps no capability either
+            command += ["--user", "--map-root-user" if uid is None else "--map-current-user"]
         if tmpfs is not None:
             mount = f"mount -t tmpfs -o {shlex.quote(tmpfs)} tmpfs {shlex.quote(str(work))}"
             command += ["sh", "-c", f'{mount} && exec "$@"', "sh"]
-        if uid is not None:
+        if uid is not None and is_root:
             command += ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
             command += ["--inh-caps=-all", "--bounding-set=-all"]
-        self.command = [*command, sys.executable, "-I", "-S", str(INIT), str(work)]
+        self.command = [*command, sys.executable, "-I", "-S", str(init), str(work)]
+        self._pass_fds = pass_fds
         self.skill = work / "skill"
         self.ready: dict[str, Any] = {}
         self._decoder = FrameDecoder(frames.FROM_INIT_MAX, frames.FROM_INIT)
-        self._frames: list[Frame] = []
+        self._frames: collections.deque[Frame] = collections.deque()
 
     def __enter__(self) -> Self:
-        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen(
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=self._pass_fds
+        )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._write_fd = self.process.stdin.fileno()
@@ -114,8 +133,8 @@ class InitProcess:
             if not data:
                 assert self._decoder.pending_bytes == 0
                 return None
-            self._frames = self._decoder.feed(data)
-        return self._frames.pop(0)
+            self._frames.extend(self._decoder.feed(data))
+        return self._frames.popleft()
 
     def expect(self, *types: FrameType) -> Frame:
         """The next frame, which must be of one of these types."""
@@ -134,8 +153,7 @@ class InitProcess:
         message = None
         while (frame := self.frame()) is not None:
             if frame.type is FrameType.FATAL:
-                message = frame.json()["message"]
-                assert isinstance(message, str)
+                message = str(frame.json()["message"])
         return message, self.process.wait(10)
 
     def stage(
@@ -155,7 +173,7 @@ class InitProcess:
         self.send_data(b"".join(files.values()))
         assert self.expect(FrameType.STAGED).payload == b""
 
-    def start(self, argv: list[str], stdin: bytes = b"", **changes: object) -> None:
+    def start(self, argv: list[str], stdin: bytes = b"", **changes: Any) -> None:
         """Sends START with generous limits, but for `changes`, and standard input."""
         order: dict[str, object] = {
             "argv": argv,
@@ -174,7 +192,7 @@ class InitProcess:
         self.write(frames.encode_json(FrameType.START, order | changes))
         self.send_data(stdin)
 
-    def run(self, argv: list[str], stdin: bytes = b"", **changes: object) -> Result:
+    def run(self, argv: list[str], stdin: bytes = b"", **changes: Any) -> Result:
         """Starts a script and takes all that comes until DONE."""
         began = time.monotonic()
         self.start(argv, stdin, **changes)
@@ -216,11 +234,11 @@ class InitProcess:
             if frame.type is FrameType.SKIPPED:
                 result.skipped.append((fields["path"], fields["reason"]))
                 continue
-            content = b""
+            content = bytearray()
             while len(content) < fields["size"]:
                 content += self.expect(FrameType.DATA).payload
             assert len(content) == fields["size"]
             assert fields["path"] not in result.artifacts
-            result.artifacts[fields["path"]] = content
+            result.artifacts[fields["path"]] = bytes(content)
             if fields["executable"]:
                 result.executable.add(fields["path"])

@@ -108,6 +108,12 @@ class AttachStream:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads any more
             self._loop.call_soon_threadsafe(self._changed.set)
 
+    @property
+    def buffered_bytes(self) -> int:
+        """What was read ahead and waits for `read`."""
+        with self._room:
+            return self._buffered
+
     async def read(self) -> bytes:
         while True:
             self._changed.clear()

@@ -1,0 +1,74 @@
+"""The container floor and a run's limits in the words of Docker's API."""
+
+from typing import Any
+
+import docker.types
+
+from skilljaild.engines.base import SandboxSpec
+from skilljaild.engines.docker.dialect import Dialect
+from skilljaild.engines.floor import Floor
+
+__all__ = ["LABEL_DEADLINE", "LABEL_OWNER", "LABEL_RUN", "container_config", "labels_of", "sandbox_name"]
+
+LABEL_OWNER = "io.skilljail.owner"
+LABEL_RUN = "io.skilljail.run"
+LABEL_DEADLINE = "io.skilljail.deadline"
+
+
+def sandbox_name(run_id: str) -> str:
+    """The container's name, which is also the sandbox's id."""
+    return f"skilljail-{run_id}"
+
+
+def labels_of(spec: SandboxSpec) -> dict[str, str]:
+    """What everything that is made for a sandbox carries."""
+    return {LABEL_OWNER: spec.owner, LABEL_RUN: spec.run_id, LABEL_DEADLINE: str(spec.deadline)}
+
+
+def container_config(api: Any, dialect: Dialect, spec: SandboxSpec, floor: Floor, runtime: str) -> dict[str, Any]:
+    """The body of a container's creation. `runtime`: empty for the engine's default."""
+    config: dict[str, Any] = api.create_container_config(
+        image=spec.image_digest,
+        command=None,
+        stdin_open=True,  # and closed for good when our end of the attach stream closes: init then exits
+        tty=False,
+        hostname="sandbox",
+        user=f"{floor.user}:{floor.group}",
+        working_dir=floor.work_path,
+        labels=labels_of(spec),
+        network_disabled=True,
+        healthcheck={"test": ["NONE"]},  # an extended image may bring one, which would be an exec
+        host_config=_host_config(api, dialect, spec, floor, runtime),
+    )
+    return config
+
+
+def _host_config(api: Any, dialect: Dialect, spec: SandboxSpec, floor: Floor, runtime: str) -> dict[str, Any]:
+    limits = spec.limits
+    ulimits = {
+        "core": floor.core_bytes,
+        "nofile": limits.open_files,
+        "fsize": limits.disk_bytes,
+        **dialect.extra_ulimits,
+    }
+    config: dict[str, Any] = api.create_host_config(
+        network_mode=floor.network,
+        read_only=floor.read_only_root,
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges", f"seccomp={dialect.seccomp(floor)}"],
+        ipc_mode="private",
+        cgroupns="private",
+        mem_limit=limits.memory_bytes,
+        memswap_limit=limits.memory_bytes + floor.swap_bytes,
+        pids_limit=limits.pids,
+        nano_cpus=round(limits.cpus * 1e9),
+        shm_size=floor.shared_memory_bytes,
+        ulimits=[docker.types.Ulimit(name=name, soft=value, hard=value) for name, value in ulimits.items()],
+        log_config=docker.types.LogConfig(type=floor.log_driver),
+        restart_policy={"Name": "no"},
+        init=False,
+        runtime=runtime or None,
+    )
+    config["MaskedPaths"] = list(floor.masked_paths)
+    config["ReadonlyPaths"] = list(floor.read_only_paths)
+    return config | dialect.mount_work(sandbox_name(spec.run_id), spec, floor)

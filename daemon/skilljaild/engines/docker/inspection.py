@@ -1,0 +1,86 @@
+"""Reads every control back from an inspected container."""
+
+from typing import Any
+
+from skilljaild.engines.base import SandboxSpec
+from skilljaild.engines.docker.config import sandbox_name
+from skilljaild.engines.docker.dialect import Dialect
+from skilljaild.engines.floor import Floor
+
+__all__ = ["checks"]
+
+
+def checks(
+    api: Any, inspected: dict[str, Any], dialect: Dialect, spec: SandboxSpec, floor: Floor, runtime: str
+) -> dict[str, bool]:
+    """Each control and whether the engine says that it holds. `inspected`: from `GET /containers/…/json`."""
+    name = sandbox_name(spec.run_id)
+    work = dialect.work_options(api, name, inspected, floor)
+    return _walls(inspected, dialect, name, floor) | {
+        "no capabilities": not dialect.capabilities(api, name, inspected),
+        "image by digest": _hex(inspected["Image"]) == _hex(spec.image_digest),
+        "runtime": not runtime or inspected["HostConfig"].get("Runtime") in {runtime, "oci"},
+        "limits of the work directory": set(dialect.file_system_options(spec, floor)) <= work,
+        "work directory nosuid and nodev": {"nosuid", "nodev"} <= work,
+        **_limits(inspected["HostConfig"], spec, floor),
+    }
+
+
+def _walls(inspected: dict[str, Any], dialect: Dialect, name: str, floor: Floor) -> dict[str, bool]:
+    """What holds for every sandbox."""
+    host, config = inspected["HostConfig"], inspected["Config"]
+    security = host.get("SecurityOpt") or []
+    namespaces = {host.get(one) or "" for one in ("PidMode", "UTSMode", "CgroupnsMode")}
+    return {
+        f"user {floor.user}": config.get("User") == f"{floor.user}:{floor.group}",
+        "no network": host.get("NetworkMode") == floor.network,
+        "read-only root": host.get("ReadonlyRootfs") is floor.read_only_root,
+        "not privileged": host.get("Privileged") is False,
+        "no new privileges": _no_new_privileges(security),
+        "seccomp profile": any(
+            option.startswith("seccomp=") and dialect.is_our_profile(option.removeprefix("seccomp="), floor)
+            for option in security
+        ),
+        "no host namespaces": namespaces <= {"", "private"} and (host.get("IpcMode") or "") in dialect.private_ipc,
+        "no foreign mounts": not dialect.foreign_mounts(name, inspected),
+        "no devices": not host.get("Devices") and not host.get("DeviceRequests"),
+        "no terminal": config.get("Tty") is False,
+        "no log": (host.get("LogConfig") or {}).get("Type") == floor.log_driver,
+    }
+
+
+def _limits(host: dict[str, Any], spec: SandboxSpec, floor: Floor) -> dict[str, bool]:
+    """What the run's limits ask for."""
+    limits = spec.limits
+    ulimits = {
+        one["Name"].lower().removeprefix("rlimit_"): (one["Soft"], one["Hard"]) for one in host.get("Ulimits") or []
+    }
+    return {
+        "memory limit": host.get("Memory") == limits.memory_bytes,
+        "no swap": host.get("MemorySwap") == limits.memory_bytes + floor.swap_bytes,
+        "out-of-memory killer": not host.get("OomKillDisable"),
+        "pids limit": host.get("PidsLimit") == limits.pids,
+        "CPU limit": _cpus_hold(host, limits.cpus),
+        "shared memory limit": host.get("ShmSize") == floor.shared_memory_bytes,
+        "no core files": ulimits.get("core") == (floor.core_bytes,) * 2,
+        "open files limit": ulimits.get("nofile") == (limits.open_files,) * 2,
+        "file size limit": ulimits.get("fsize") == (limits.disk_bytes,) * 2,
+    }
+
+
+def _no_new_privileges(security: list[str]) -> bool:
+    """The option with or without a value; `no-new-privileges=false` switches it off."""
+    values = [option for option in security if option.startswith("no-new-privileges")]
+    return bool(values) and all(option.partition("=")[2].partition(":")[0] in {"", "true"} for option in values)
+
+
+def _cpus_hold(host: dict[str, Any], cpus: float) -> bool:
+    """NanoCpus in Docker; Podman may turn it into quota and period."""
+    if host.get("NanoCpus"):
+        return bool(host["NanoCpus"] == round(cpus * 1e9))
+    period = host.get("CpuPeriod") or 0
+    return bool(period) and abs(host.get("CpuQuota", 0) / period - cpus) < 0.01
+
+
+def _hex(digest: str) -> str:
+    return digest.removeprefix("sha256:")

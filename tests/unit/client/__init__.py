@@ -1,0 +1,1 @@
+"""The client against a server in this process that can be made to break the contract."""

@@ -1,0 +1,300 @@
+"""The command `skilljail`, as a process."""
+
+import base64
+import json
+import os
+import pathlib
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import grpc
+import pytest
+from skilljail.cli.terminal import harmless
+from skilljail.v1 import run_pb2
+
+from .fake_daemon import FakeDaemon, Refusal, events, finished, queued, started
+from .test_stream import endless
+
+COMMAND = [sys.executable, "-c", "import sys; from skilljail.cli import main; sys.exit(main())"]
+
+
+def skilljail(
+    fake: FakeDaemon | None, *arguments: str, stdin: bytes = b"", **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    address = {"SKILLJAIL_ADDRESS": fake.address} if fake else {}
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        input=stdin,
+        capture_output=True,
+        check=False,
+        env={**os.environ, **address, **environment},
+        timeout=60,
+    )
+
+
+def test_output_is_passed_on_as_it_is_and_the_status_is_the_scripts(fake: FakeDaemon, skill: pathlib.Path) -> None:
+    fake.script = lambda *_: events(b"\x1b[31m\xff\r\n", b"err\n", exit_code=7)
+    done = skilljail(fake, "run", str(skill), "scripts/run.py", "--", "--json", "-h", "a b", "")
+    assert (done.returncode, done.stdout) == (7, b"\x1b[31m\xff\r\n")
+    assert done.stderr == b"err\nskilljail: EXITED: the script ended with status 7\n"
+    assert list(fake.requests[-1].argv) == ["--json", "-h", "a b", ""]
+
+
+def test_success_adds_nothing(fake: FakeDaemon, skill: pathlib.Path) -> None:
+    fake.script = lambda *_: events(b"out")
+    done = skilljail(fake, "run", str(skill), "./scripts/run.py")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"out", b"")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "exit_code", "signal_number", "status"),
+    [
+        ("WALL_TIMEOUT", None, 9, 124),
+        ("CPU_TIMEOUT", None, 9, 124),
+        ("OOM_KILLED", 1, None, 137),
+        ("PIDS_LIMIT", 1, None, 122),
+        ("DISK_LIMIT", 1, None, 122),
+        ("OUTPUT_LIMIT", None, None, 122),
+        ("SIGNALED", None, 11, 139),
+        ("START_FAILED", None, None, 126),
+        ("CANCELLED", None, None, 125),
+        ("SHUTDOWN", None, None, 125),
+        ("SANDBOX_ERROR", None, None, 125),
+    ],
+)
+def test_every_outcome_has_its_status_and_its_line(
+    fake: FakeDaemon, skill: pathlib.Path, outcome: str, exit_code: int | None, signal_number: int | None, status: int
+) -> None:
+    number = run_pb2.Outcome.Value(f"OUTCOME_{outcome}")
+    fake.script = lambda *_: [
+        queued(),
+        started(),
+        finished(number, exit_code, signal=signal_number, message="what happened"),
+    ]
+    done = skilljail(fake, "run", str(skill), "scripts/run.py")
+    assert (done.returncode, done.stdout) == (status, b"")
+    assert done.stderr.decode() == f"skilljail: {outcome}: what happened\n"
+
+
+def test_what_could_not_run_ends_with_125_and_the_reason(fake: FakeDaemon, skill: pathlib.Path) -> None:
+    def refuse(*_: object) -> None:
+        raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "INTERPRETER_UNAVAILABLE", "no image; build it")
+
+    fake.script = refuse  # type: ignore[assignment]
+    done = skilljail(fake, "run", str(skill), "scripts/run.py", "--json")
+    assert (done.returncode, done.stderr) == (125, b"skilljail: no image; build it\n")
+    assert json.loads(done.stdout) == {
+        "error": {
+            "reason": "INTERPRETER_UNAVAILABLE",
+            "message": "no image; build it",
+            "metadata": {},
+            "violations": [],
+            "retry_after_seconds": None,
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["scripts/run.py", "--value", "1"], "unknown arguments: --value 1; a script's arguments come after --"),
+        (["../x.py"], "script '../x.py' has '..' in it"),
+        (["scripts/run.py", "--timeout", "soon"], "'soon' is not a duration such as 30s or 2m"),
+        (["scripts/run.py", "--memory", "0"], "'0' is not a size such as 256MiB"),
+        (["scripts/run.py", "--env", "NOT_SET_HERE"], "there is no such variable here to pass on"),
+        (["scripts/run.py", "--label", "x"], "write NAME=VALUE"),
+        (["scripts/run.py", "--stdin", "/absent"], "--stdin /absent: No such file"),
+        (["scripts/run.py", "--input", "/absent"], "'/absent' cannot be read"),
+        ([], "the following arguments are required: SCRIPT"),
+    ],
+)
+def test_mistakes_end_with_125_before_anything_runs(
+    fake: FakeDaemon, skill: pathlib.Path, arguments: list[str], message: str
+) -> None:
+    done = skilljail(fake, "run", str(skill), *arguments)
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert message in done.stderr.decode()
+    assert fake.requests == []
+
+
+def test_options_reach_the_request(fake: FakeDaemon, skill: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "data.csv").write_text("1,2\n")
+    arguments = ["--timeout", "2m", "--cpu-time", "500ms", "--memory", "256MiB", "--cpus", "0.5", "--pids", "20"]
+    arguments += ["--disk", "1MB", "--output-limit", "64k", "--env", "A=b=c", "--env", "PASSED", "--label", "team=a"]
+    arguments += ["--input", str(tmp_path / "data.csv"), "--input", f"{tmp_path / 'data.csv'}=in/x.csv"]
+    arguments += ["--stdin", "-", "--cwd", "./scripts/", "--interpreter", "bash", "--artifact", "*.txt"]
+    done = skilljail(fake, "run", str(skill), "scripts/run.py", *arguments, stdin=b"in\xff", PASSED="on")
+    assert (done.returncode, done.stderr) == (0, b"")
+    request = fake.requests[-1]
+    assert dict(request.env) == {"A": "b=c", "PASSED": "on"}
+    assert (request.stdin, request.working_directory, request.interpreter) == (b"in\xff", "scripts", "bash")
+    assert [(one.path, one.content) for one in request.files] == [("data.csv", b"1,2\n"), ("in/x.csv", b"1,2\n")]
+    limits = request.limits
+    assert (limits.wall_time.seconds, limits.cpu_time.nanos) == (120, 500_000_000)
+    assert (limits.memory_bytes, limits.cpus, limits.pids) == (256 * 1024 * 1024, 0.5, 20)
+    assert (limits.disk_bytes, limits.output_bytes) == (1_000_000, 65_536)
+    assert (dict(request.labels), list(request.artifact_patterns)) == ({"team": "a"}, ["*.txt"])
+
+
+def test_json_holds_the_truth(fake: FakeDaemon, skill: pathlib.Path) -> None:
+    fake.script = lambda *_: events(b"\xff\x1b", b"err", exit_code=3, artifacts={"a": b"b"})
+    done = skilljail(fake, "run", str(skill), "scripts/run.py", "--json", "--quiet")
+    assert (done.returncode, done.stderr) == (3, b"")
+    assert b"\x1b" not in done.stdout
+    told = json.loads(done.stdout)
+    assert (told["outcome"], told["exit_code"], told["signal"]) == ("EXITED", 3, None)
+    assert base64.b64decode(told["stdout_base64"]) == b"\xff\x1b"
+    assert (told["stdout"], told["stderr"]) == ("\ufffd\x1b", "err")
+    assert "stderr_base64" not in told
+    assert told["artifacts"][0]["path"] == "a"
+    assert told["usage"]["wall_seconds"] == 0.25
+
+
+def test_artifacts_are_saved_and_named(fake: FakeDaemon, skill: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    fake.script = lambda *_: events(artifacts={"out/a.txt": b"A"})
+    target = tmp_path / "made"
+    arguments = ["run", str(skill), "scripts/run.py", "--artifacts", str(target)]
+    done = skilljail(fake, *arguments)
+    assert (done.returncode, done.stderr.decode()) == (0, f"skilljail: saved {target}/out/a.txt\n")
+    assert (target / "out" / "a.txt").read_bytes() == b"A"
+    assert list(fake.requests[-1].artifact_patterns) == ["**/*"]
+    again = skilljail(fake, *arguments)
+    assert again.returncode == 125
+    assert "already has something of that name" in again.stderr.decode()
+    assert skilljail(fake, *arguments, "--overwrite").returncode == 0
+
+
+def test_interrupt_kills_the_run(fake: FakeDaemon, skill: pathlib.Path) -> None:
+    fake.script = endless
+    process = _start(fake, skill)
+    assert process.stdout is not None
+    assert process.stdout.read(4) == b"tick"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=10)
+    assert (process.returncode, errors) == (130, b"skilljail: interrupted; the run was killed\n")
+    assert fake.dropped.wait(5)
+
+
+def test_reader_that_goes_away_kills_the_run(fake: FakeDaemon, skill: pathlib.Path) -> None:
+    fake.script = endless
+    process = _start(fake, skill)
+    assert process.stdout is not None
+    assert process.stdout.read(4) == b"tick"
+    process.stdout.close()
+    assert process.wait(10) == 141
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert fake.dropped.wait(5)
+
+
+def _start(fake: FakeDaemon, skill: pathlib.Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*COMMAND, "run", str(skill), "scripts/run.py"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "SKILLJAIL_ADDRESS": fake.address},
+    )
+
+
+def test_terminal_is_not_obeyed(fake: FakeDaemon, skill: pathlib.Path) -> None:
+    fake.script = lambda *_: events("a\x1b]0;title\x07b\r\nc\rd\té\u202e\u2028".encode(), exit_code=0)
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        [*COMMAND, "run", str(skill), "scripts/run.py"],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "SKILLJAIL_ADDRESS": fake.address, "PYTHONIOENCODING": "utf-8"},
+        check=False,
+        timeout=60,
+    )
+    os.close(theirs)
+    time.sleep(0.1)
+    shown = os.read(ours, 4096).decode()
+    os.close(ours)
+    assert (done.returncode, done.stderr) == (0, b"")
+    # The terminal itself makes \r\n of each newline.
+    assert shown == "a\\x1b]0;title\\x07b\r\nc\\rd\té\\u202e\\u2028"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"),
+        ("é\n\t", "é\n\t"),
+        ("\x9b31m", "\\x9b31m"),
+        ("\ud800", "\\ud800"),
+        ("👩‍💻", "👩‍💻"),
+        ("\u200b\ufeff", "\\u200b\\ufeff"),
+    ],
+)
+def test_harmless_text(text: str, shown: str) -> None:
+    assert harmless(text) == shown
+
+
+def test_interpreters_are_listed(fake: FakeDaemon) -> None:
+    done = skilljail(fake, "interpreters")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode().splitlines() == [
+        "NAME    VERSION  SUFFIXES  IMAGE",
+        "python  3.13.5   .py       skilljail/python sha256:bbbbbbbbbbbb",
+        "pwsh    -        .ps1      not available: no image; run `skilljaild images build pwsh`",
+    ]
+    assert [one["name"] for one in json.loads(skilljail(fake, "interpreters", "--json").stdout)] == ["python", "pwsh"]
+
+
+def test_absent_daemon_is_named(tmp_path: pathlib.Path) -> None:
+    done = skilljail(None, "interpreters", "--address", f"unix:{tmp_path}/absent.sock")
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert "skilljaild serve" in done.stderr.decode()
+
+
+def test_doctor_says_what_is_there(fake: FakeDaemon) -> None:
+    fake.warnings = ["an old version\x1b[2J"]
+    done = skilljail(fake, "doctor")
+    lines = done.stdout.decode().splitlines()
+    assert lines[0].startswith("ok    client: skilljail ")
+    assert lines[1:8] == [
+        f"ok    address: {fake.address}, from SKILLJAIL_ADDRESS",
+        f"ok    socket: {fake.address.removeprefix('unix:')}",
+        "ok    daemon: skilljaild 0.1.0",
+        "ok    engine: docker 29.0, runtime runc",
+        "warn  engine: an old version\\x1b[2J",
+        "ok    interpreter python: 3.13.5 in skilljail/python",
+        "warn  interpreter pwsh: no image; run `skilljaild images build pwsh`",
+    ]
+    assert "skilljaild doctor:" in lines
+
+
+def test_doctor_says_what_is_missing(tmp_path: pathlib.Path) -> None:
+    done = skilljail(None, "doctor", "--address", f"unix:{tmp_path}/absent.sock")
+    assert done.returncode == 1
+    assert "MISS  socket:" in done.stdout.decode()
+    assert "MISS  daemon: no skilljail daemon answered at" in done.stdout.decode()
+
+
+def test_images_hands_over_to_the_command_of_the_daemon() -> None:
+    done = skilljail(None, "images", "build", "--help")
+    assert done.returncode == 0
+    assert done.stdout.decode().startswith("usage: skilljaild images build")
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["interpreters"], ["images"], ["doctor"]])
+def test_every_command_has_help(command: list[str]) -> None:
+    done = skilljail(None, *command, "--help")
+    assert (done.returncode, done.stderr) == (0, b"")
+    text = done.stdout.decode()
+    assert text.startswith("usage: skilljail")
+    assert ("exit status:" in text) == bool(command)
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_help_documents_every_status_that_run_can_end_with(fake: FakeDaemon) -> None:
+    text = skilljail(fake, "run", "--help").stdout.decode()
+    for status in ("122", "124", "125", "126", "130", "137", "128+N", "141"):
+        assert f"\n  {status} " in text

@@ -1,0 +1,128 @@
+"""Why something could not run, as exceptions."""
+
+import pathlib
+from concurrent import futures
+
+import grpc
+import pytest
+import skilljail
+from skilljail.v1 import script_runner_pb2
+
+from .fake_daemon import FakeDaemon, Refusal
+
+EXPECTED = {
+    "PATH_INVALID": skilljail.InvalidRequest,
+    "ARGUMENT_INVALID": skilljail.InvalidRequest,
+    "ENVIRONMENT_INVALID": skilljail.InvalidRequest,
+    "LIMIT_INVALID": skilljail.InvalidRequest,
+    "LIMIT_ABOVE_CEILING": skilljail.LimitAboveCeiling,
+    "REQUEST_INVALID": skilljail.InvalidRequest,
+    "SKILL_INVALID": skilljail.SkillInvalid,
+    "SCRIPT_NOT_FOUND": skilljail.ScriptNotFound,
+    "INTERPRETER_UNKNOWN": skilljail.InterpreterUnknown,
+    "INTERPRETER_UNAVAILABLE": skilljail.InterpreterUnavailable,
+    "BUNDLE_MISSING": skilljail.BundleMissing,
+    "REQUEST_ID_IN_USE": skilljail.RequestIdInUse,
+    "QUEUE_FULL": skilljail.QueueFull,
+    "ENGINE_UNAVAILABLE": skilljail.EngineUnavailable,
+    "SANDBOX_UNAVAILABLE": skilljail.EngineUnavailable,
+    "ISOLATION_POSTURE": skilljail.IsolationRefused,
+    "RUN_NOT_FOUND": skilljail.RunNotFound,
+    "PAGE_TOKEN_INVALID": skilljail.InvalidRequest,
+    "BLOB_INVALID": skilljail.SkillInvalid,
+    "STORE_FULL": skilljail.StoreFull,
+    "SHUTTING_DOWN": skilljail.ShuttingDown,
+    "INTERNAL": skilljail.DaemonFault,
+    "RUN_CANCELLED": skilljail.RunCancelled,
+    "UNAUTHENTICATED": skilljail.Unauthenticated,
+}
+
+
+def test_every_reason_of_the_contract_has_its_class() -> None:
+    reasons = {name.removeprefix("ERROR_REASON_") for name in script_runner_pb2.ErrorReason.keys()}  # noqa: SIM118
+    assert reasons - {"UNSPECIFIED"} == EXPECTED.keys()
+
+
+@pytest.mark.parametrize("reason", sorted(EXPECTED.keys() - {"BUNDLE_MISSING"}))
+def test_reason_becomes_its_exception(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path, reason: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise Refusal(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            reason,
+            "what is wrong; how to mend it",
+            metadata={"run_id": "other", "limit": "memory"},
+            fields=(("limits.memory_bytes", "too much"),),
+            retry_seconds=1.5,
+        )
+
+    fake.script = refuse  # type: ignore[assignment]
+    with pytest.raises(skilljail.SkilljailError) as caught:
+        client.run(skill, "scripts/run.py")
+    error = caught.value
+    assert type(error) is EXPECTED[reason]
+    assert str(error) == "what is wrong; how to mend it"
+    assert error.reason == reason
+    assert error.metadata == {"run_id": "other", "limit": "memory"}
+    assert error.violations == (skilljail.Violation("limits.memory_bytes", "too much"),)
+    assert error.retry_after_seconds == 1.5
+    if isinstance(error, skilljail.RequestIdInUse):
+        assert error.run_id == "other"
+
+
+def test_reason_of_a_later_version_is_a_fault_of_the_daemon(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path
+) -> None:
+    def refuse(*_: object) -> None:
+        raise Refusal(grpc.StatusCode.ABORTED, "MOON_PHASE", "wait for the full moon")
+
+    fake.script = refuse  # type: ignore[assignment]
+    with pytest.raises(skilljail.DaemonFault, match="full moon") as caught:
+        client.run(skill, "scripts/run.py")
+    assert caught.value.reason == "MOON_PHASE"
+
+
+def test_status_without_details_is_told_as_it_is(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path
+) -> None:
+    def refuse(_request: object, context: grpc.ServicerContext) -> None:
+        context.set_trailing_metadata((("grpc-status-details-bin", b"\xff\xff"),))
+        context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too large")
+
+    fake.script = refuse  # type: ignore[assignment]
+    with pytest.raises(skilljail.DaemonFault, match="answered RESOURCE_EXHAUSTED: too large") as caught:
+        client.run(skill, "scripts/run.py")
+    assert caught.value.reason == "RESOURCE_EXHAUSTED"
+
+
+def test_absent_daemon_is_named_with_the_mend(tmp_path: pathlib.Path, skill: pathlib.Path) -> None:
+    address = f"unix:{tmp_path}/absent.sock"
+    with skilljail.Client(address) as client, pytest.raises(skilljail.DaemonUnavailable) as caught:
+        client.run(skill, "scripts/run.py")
+    assert str(caught.value) == (
+        f"no skilljail daemon answers at {address} (No such file or directory); start it with `skilljaild serve`, "
+        "or set SKILLJAIL_ADDRESS to where it listens"
+    )
+    assert caught.value.reason == "DAEMON_UNAVAILABLE"
+
+
+def test_server_that_is_no_skilljail_daemon_is_told_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
+    address = f"unix:{tmp_path_factory.mktemp('o')}/s.sock"
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    server.add_insecure_port(address)
+    server.start()
+    try:
+        with skilljail.Client(address) as client, pytest.raises(skilljail.DaemonFault, match="does not know this call"):
+            client.capabilities()
+    finally:
+        server.stop(0)
+
+
+def test_invalid_request_is_a_value_error_and_everything_is_one_tree() -> None:
+    assert issubclass(skilljail.InvalidRequest, ValueError)
+    for name in skilljail.__all__:
+        value = getattr(skilljail, name)
+        if isinstance(value, type) and issubclass(value, Exception):
+            assert issubclass(value, skilljail.SkilljailError)
+            assert name in (skilljail.__doc__ or "")

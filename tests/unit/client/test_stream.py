@@ -1,0 +1,301 @@
+"""The stream of a run: what it yields, what breaks it, and how it is cancelled."""
+
+import pathlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+import skilljail
+from skilljail.v1 import run_pb2
+
+from .fake_daemon import (
+    RUN_ID,
+    FakeDaemon,
+    Refusal,
+    artifact,
+    chunk,
+    digest_of,
+    events,
+    finished,
+    output,
+    queued,
+    started,
+)
+
+
+def test_result_has_everything(fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path) -> None:
+    fake.script = lambda *_: events(
+        b"out\xff", b"err", exit_code=3, message="", artifacts={"out/a.txt": b"abc", "empty": b""}
+    )
+    result = client.run(skill, "scripts/run.py")
+    assert (result.run_id, result.outcome, result.exit_code, result.signal) == (RUN_ID, "EXITED", 3, None)
+    assert (result.stdout, result.stderr) == (b"out\xff", b"err")
+    assert (result.stdout_text, result.text("stderr"), result.text()) == ("out\ufffd", "err", "out\ufffd")
+    assert not result.ok
+    assert [(one.path, one.name, one.size_bytes, one.content) for one in result.artifacts] == [
+        ("out/a.txt", "a.txt", 3, b"abc"),
+        ("empty", "empty", 0, b""),
+    ]
+    assert result.usage.wall_seconds == 0.25
+    assert result.usage.cpu_seconds is None
+    assert result.phases.queued_seconds == 0.001
+    assert result.phases.running_seconds is None
+    assert result.started is not None
+    assert result.started.policy.limits.wall_seconds == 30
+    assert (result.started.sandbox_start, result.started.runtime, result.started.verified) == (
+        "COLD",
+        "runc",
+        ("no network",),
+    )
+
+
+def test_events_come_one_by_one_and_typed(fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path) -> None:
+    fake.script = lambda *_: [
+        queued(),
+        started(),
+        run_pb2.RunEvent(heartbeat=run_pb2.Heartbeat()),
+        output(b"a\xc3", 0),
+        output(b"\xa9b", 2),
+        chunk("x", b"1"),
+        chunk("x", b"2", 1),
+        finished(stdout_bytes=4, artifacts=[artifact("x", b"12")]),
+    ]
+    with client.stream(skill, "scripts/run.py") as stream:
+        seen = list(stream)
+        assert list(stream) == []
+    assert [type(one).__name__ for one in seen] == [
+        "Queued",
+        "Started",
+        "Heartbeat",
+        "Output",
+        "Output",
+        "ArtifactChunk",
+        "ArtifactChunk",
+        "Finished",
+    ]
+    assert [one.sequence for one in seen] == list(range(1, 9))
+    texts = [one.text for one in seen if isinstance(one, skilljail.Output)]
+    assert texts == ["a", "éb"]
+    assert stream.result.stdout_text == "aéb"
+    assert stream.result.artifacts[0].content == b"12"
+    assert stream.run_id == RUN_ID
+
+
+def test_events_of_later_versions_are_passed_over(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path
+) -> None:
+    fake.script = lambda *_: [queued(), run_pb2.RunEvent(), started(), finished()]
+    assert client.run(skill, "scripts/run.py").ok
+
+
+def test_outcome_of_later_versions_is_kept(fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path) -> None:
+    fake.script = lambda *_: [queued(), started(), finished(99, None)]
+    result = client.run(skill, "scripts/run.py")
+    assert isinstance(result.outcome, skilljail.Outcome)
+    assert result.outcome == "UNKNOWN_99"
+    assert result.outcome not in list(skilljail.Outcome)
+    assert not result.ok
+
+
+def with_fields(event: run_pb2.RunEvent, **fields: Any) -> run_pb2.RunEvent:
+    for name, value in fields.items():
+        setattr(event, name, value)
+    return event
+
+
+@pytest.mark.parametrize(
+    ("broken", "fault"),
+    [
+        ([], "stream ended before the run's result; whether anything ran is not known"),
+        ([queued()], "stream ended before"),
+        ([queued(), started(), output(b"x", 0)], "stream ended before"),
+        ([started(), finished()], "did not begin with the queued event"),
+        ([queued(), output(b"x", 0), started(), finished()], "output before the script started"),
+        ([queued(), started(), started(), finished()], "started the run twice"),
+        ([queued(), started(), queued(), finished()], "queued the run after"),
+        ([queued(), started(), output(b"x", 1), finished()], "stdout has a gap: byte 0 was due"),
+        ([queued(), started(), output(b"xy", 0), output(b"x", 1), finished()], "stdout has a gap: byte 2 was due"),
+        ([queued(), started(), output(b"x", 0, 7), finished()], "unknown stream"),
+        ([queued(), started(), output(b"xy", 0), finished(stdout_bytes=3)], "2 bytes of stdout .* delivered 3"),
+        ([queued(), started(), finished(stderr_bytes=1)], "0 of stderr arrived"),
+        ([queued(), with_fields(started(), sequence=3), finished()], "event 2 was due and the daemon sent event 3"),
+        ([queued(), with_fields(started(), run_id="other"), finished()], "of another run"),
+        ([queued(), started(), finished(exit_code=None)], "has no exit code"),
+        ([queued(), started(), finished(0)], "has no outcome"),
+        ([queued(), started(), finished(exit_code=256)], "impossible exit code 256"),
+        ([queued(), started(), finished(exit_code=-1)], "impossible exit code -1"),
+        ([queued(), finished()], "never started"),
+        ([queued(), started(), finished(), queued()], "after the last one"),
+        ([queued(), started(), finished(), finished()], "after the last one"),
+        ([queued(), chunk("x", b"1"), started(), finished()], "artifact before the script started"),
+        ([queued(), started(), chunk("x", b"1", 1), finished()], "artifact 'x' has a gap"),
+        ([queued(), started(), chunk("x", b"1"), finished(artifacts=[artifact("x", b"2")])], "other content"),
+        ([queued(), started(), finished(artifacts=[artifact("x", b"2")])], "other content"),
+        (
+            [queued(), started(), chunk("x", b"1"), finished(artifacts=[artifact("x", b"1")] * 2)],
+            "names the artifact 'x' twice",
+        ),
+    ],
+)
+def test_stream_that_breaks_the_contract_has_no_result(
+    fake: FakeDaemon,
+    client: skilljail.Client,
+    skill: pathlib.Path,
+    broken: list[run_pb2.RunEvent],
+    fault: str,
+) -> None:
+    fake.script = lambda *_: broken
+    with pytest.raises(skilljail.StreamBroken, match=fault) as caught:
+        client.run(skill, "scripts/run.py")
+    assert caught.value.reason == "STREAM_BROKEN"
+    stream = client.stream(skill, "scripts/run.py")
+    with pytest.raises(skilljail.StreamBroken), stream:
+        stream.wait()
+    with pytest.raises(skilljail.StreamBroken):
+        _ = stream.result
+
+
+def test_chunks_that_the_result_does_not_name_are_no_artifacts(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path
+) -> None:
+    skipped = run_pb2.SkippedArtifact(path="big", reason=run_pb2.SKIP_REASON_SIZE_LIMIT)
+    fake.script = lambda *_: [
+        queued(),
+        started(),
+        chunk("big", b"part"),
+        finished(skipped_artifacts=[skipped], skipped_artifacts_omitted=2),
+    ]
+    result = client.run(skill, "scripts/run.py")
+    assert result.artifacts == ()
+    assert result.skipped_artifacts == (skilljail.SkippedArtifact("big", skilljail.SkipReason.SIZE_LIMIT),)
+    assert result.skipped_artifacts_omitted == 2
+
+
+def test_lost_connection_is_no_result(fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path) -> None:
+    def vanish(*_: object) -> Iterator[run_pb2.RunEvent]:
+        yield queued()
+        yield started()
+        yield output(b"x", 0)
+        threading.Thread(target=fake.stop).start()
+        time.sleep(2)
+
+    fake.script = vanish
+    with pytest.raises(skilljail.StreamBroken, match=r"was lost .* get_run") as caught:
+        client.run(skill, "scripts/run.py")
+    assert caught.value.run_id == RUN_ID
+
+
+def test_error_of_the_daemon_after_the_start_is_no_result(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path
+) -> None:
+    def fail(*_: object) -> Iterator[run_pb2.RunEvent]:
+        yield queued()
+        yield started()
+        raise Refusal(grpc.StatusCode.INTERNAL, "INTERNAL", "a fault")
+
+    fake.script = fail
+    with pytest.raises(skilljail.StreamBroken, match="gave the run up: a fault"):
+        client.run(skill, "scripts/run.py")
+
+
+def endless(_request: object, context: grpc.ServicerContext) -> Iterator[run_pb2.RunEvent]:
+    yield queued()
+    yield started()
+    offset = 0
+    while context.is_active():
+        yield output(b"tick", offset)
+        offset += 4
+        time.sleep(0.02)
+
+
+def test_leaving_the_block_kills_the_run(fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path) -> None:
+    fake.script = endless
+    with client.stream(skill, "scripts/run.py") as stream:
+        for event in stream:
+            if isinstance(event, skilljail.Output):
+                break
+    assert fake.dropped.wait(5)
+    with pytest.raises(skilljail.StreamBroken, match="closed before"):
+        stream.wait()
+
+
+def test_interrupt_inside_the_iteration_kills_the_run(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.script = endless
+    stream = client.stream(skill, "scripts/run.py")
+    next(stream)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("skilljail._transcript.Transcript.accept", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(stream)
+    assert fake.dropped.wait(5)
+
+
+def test_cancel_asks_the_daemon_and_goes_on_to_its_result(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path
+) -> None:
+    def until_cancelled(*_: object) -> Iterator[run_pb2.RunEvent]:
+        yield queued()
+        yield started()
+        yield output(b"so far", 0)
+        while not fake.cancelled:
+            time.sleep(0.01)
+        yield finished(run_pb2.OUTCOME_CANCELLED, None, stdout_bytes=6)
+
+    fake.script = until_cancelled
+    with client.stream(skill, "scripts/run.py") as stream:
+        for event in stream:
+            if isinstance(event, skilljail.Output):
+                stream.cancel()
+        stream.cancel()
+    assert fake.cancelled == [RUN_ID]
+    assert (stream.result.outcome, stream.result.exit_code, stream.result.stdout) == ("CANCELLED", None, b"so far")
+
+
+def test_cancel_before_the_run_is_known_drops_it(client: skilljail.Client, skill: pathlib.Path) -> None:
+    stream = client.stream(skill, "scripts/run.py")
+    stream.cancel()
+    with pytest.raises(skilljail.RunCancelled):
+        stream.wait()
+
+
+def test_cancel_drops_a_run_that_the_daemon_cannot_cancel(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.script = endless
+
+    def refuse(_run_id: str) -> None:
+        raise skilljail.DaemonFault("no")
+
+    monkeypatch.setattr(client, "cancel_run", refuse)
+    with client.stream(skill, "scripts/run.py") as stream:
+        next(stream)
+        threading.Timer(0.1, stream.cancel).start()
+        with pytest.raises(skilljail.RunCancelled) as caught:
+            stream.wait()
+    assert caught.value.metadata == {"run_id": RUN_ID}
+    assert fake.dropped.wait(5)
+
+
+def test_large_output_arrives_whole(fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path) -> None:
+    piece = bytes(range(256)) * 256
+    count = 128
+
+    def large(*_: object) -> Iterator[run_pb2.RunEvent]:
+        yield queued()
+        yield started()
+        for number in range(count):
+            yield output(piece, number * len(piece))
+            yield output(piece, number * len(piece), run_pb2.OUTPUT_STREAM_STDERR)
+        yield finished(stdout_bytes=count * len(piece), stderr_bytes=count * len(piece))
+
+    fake.script = large
+    result = client.run(skill, "scripts/run.py")
+    assert digest_of(result.stdout) == digest_of(result.stderr) == digest_of(piece * count)

@@ -1,0 +1,1 @@
+"""The builder of the sandbox images and the seccomp profile, without an engine."""
