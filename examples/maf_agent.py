@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 from agent_framework import Agent, Content, Message, SkillsProvider
-
 from skilljail import Limits
 from skilljail.adapters.maf import ScriptRunner
 

@@ -264,13 +264,16 @@ def attempt(name, action):
 
 def write_to(path):
     descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    os.write(descriptor, forged)
+    try:
+        os.write(descriptor, forged)
+    finally:
+        os.close(descriptor)
 
 for number in range(3, 1024):
     attempt(f"fd {number}", lambda: os.write(number, forged))
 for number in range(64):
     attempt(f"init's fd {number}", lambda: write_to(f"/proc/1/fd/{number}"))
-for path in "/dev/console", "/dev/tty", "/dev/tty0", "/dev/kmsg", "/proc/1/mem", "/dev/pts/0", "/dev/ptmx":
+for path in "/dev/console", "/dev/tty", "/dev/tty0", "/dev/kmsg", "/proc/1/mem", "/dev/pts/0":
     attempt(path, lambda: write_to(path))
 print(reached, sorted(os.listdir("/proc/self/fd")))
 with open("real.txt", "w") as file:

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tarfile
@@ -23,7 +24,7 @@ from docker.types import LogConfig, Ulimit
 from skilljaild import images
 from skilljaild.assets import sandbox_images_directory
 from skilljaild.images import IMAGE_NAMES
-from skilljaild.images.archive_source import file_sha256
+from skilljaild.images.download import file_sha256
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -119,13 +120,19 @@ def hardened(api: docker.APIClient, image: str, *command: str) -> Output:
     return run(api, image, *command, security_opt=options, **HARDENED)
 
 
+def configuration(api: docker.APIClient, image: str) -> dict[str, Any]:
+    """The image's config, as the engine tells it."""
+    answer: dict[str, Any] = api.inspect_image(image)  # type: ignore[no-untyped-call]
+    config: dict[str, Any] = answer["Config"]
+    return config | {"Id": answer["Id"]}
+
+
 def labels(api: docker.APIClient, name: str) -> dict[str, str]:
-    config: dict[str, Any] = api.inspect_image(images.reference(name))["Config"]
-    return dict(config["Labels"])
+    return dict(configuration(api, images.reference(name))["Labels"])
 
 
 def identities(api: docker.APIClient) -> dict[str, str]:
-    return {name: api.inspect_image(images.reference(name))["Id"] for name in IMAGE_NAMES}
+    return {name: configuration(api, images.reference(name))["Id"] for name in IMAGE_NAMES}
 
 
 @pytest.mark.parametrize("name", IMAGE_NAMES)
@@ -145,13 +152,13 @@ def test_python_starts_from_bytecode_alone(engine_api: docker.APIClient) -> None
     assert done.exit_code == 0
     assert "ready" in done.text
     assert "/usr/lib/python3.13/__pycache__/argparse.cpython-313.pyc matches" in done.text
-    assert "code object from '/usr" not in done.text, "a module was compiled from its source"
+    assert re.findall(r"code object from '[^']*\.py'", done.text) == [], "a module was compiled from its source"
     assert "wrote '" not in done.text
 
 
 @pytest.mark.parametrize("name", IMAGE_NAMES)
 def test_images_start_init_as_the_sandbox_user(engine_api: docker.APIClient, name: str) -> None:
-    config: dict[str, Any] = engine_api.inspect_image(images.reference(name))["Config"]
+    config = configuration(engine_api, images.reference(name))
     assert config["Entrypoint"] == ["/usr/bin/python3", "-I", "-S", "/opt/skilljail/init"]
     assert not config.get("Cmd")
     assert (config["User"], config["WorkingDir"]) == ("65532:65532", "/work")
@@ -247,12 +254,8 @@ def other_version(api: docker.APIClient, version: str) -> Iterator[str]:
 
 
 def test_without_a_powershell_the_others_are_built(engine_api: docker.APIClient, tmp_path: pathlib.Path) -> None:
-    environment = os.environ | {
-        "https_proxy": "http://127.0.0.1:1",
-        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", ""),
-    }
+    environment = os.environ | {"https_proxy": "http://127.0.0.1:1", "no_proxy": "files.pythonhosted.org"}
     with other_version(engine_api, "0.0.0-test-no-pwsh") as version:
-        # node comes from the cache; no file can be downloaded.
         command = [sys.executable, "-c", OTHER_VERSION, version, "images", "build"]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
         assert done.returncode == 1
@@ -265,7 +268,7 @@ def test_without_a_powershell_the_others_are_built(engine_api: docker.APIClient,
         )
         assert "--pwsh-archive FILE" in last
         with pytest.raises(docker.errors.ImageNotFound):
-            engine_api.inspect_image(f"skilljail/pwsh:{version}")
+            configuration(engine_api, f"skilljail/pwsh:{version}")
 
 
 def test_an_archive_whose_pwsh_does_not_run_gives_no_image(
@@ -318,7 +321,7 @@ def test_an_image_can_be_extended_with_a_package(engine_api: docker.APIClient) -
         assert done == Output(0, "{'a': [1, 2]}\n"), log
         assert run(engine_api, tag, "python3", "-c", PRIVILEGED, user="0", network_mode="none") == Output(0, "")
         assert run(engine_api, tag, "python3", "-c", NOT_COMPILED, network_mode="none") == Output(0, "")
-        extended, original = (engine_api.inspect_image(i)["Config"] for i in (tag, images.reference("python")))
+        extended, original = (configuration(engine_api, i) for i in (tag, images.reference("python")))
         for key in ("Entrypoint", "User", "WorkingDir", "Env"):
             assert extended[key] == original[key]
         assert extended["Labels"]["io.skilljail.interpreter"] == "python"
@@ -401,7 +404,8 @@ for family in (1, 2, 10, 16, 17, 33, 38, 40):
 answers["socket raw"] = make(2, socket.SOCK_RAW, 1)
 socket.socketpair()
 if X86:
-    for name, entry in (("i386", b"\\xb8\\x14\\0\\0\\0\\xcd\\x80\\xc3"), ("x32", b"\\xb8\\x27\\0\\0\\x40\\x0f\\x05\\xc3")):
+    entries = {"i386": b"\\xb8\\x14\\0\\0\\0\\xcd\\x80\\xc3", "x32": b"\\xb8\\x27\\0\\0\\x40\\x0f\\x05\\xc3"}
+    for name, entry in entries.items():
         child = os.fork()
         if child == 0:
             import mmap

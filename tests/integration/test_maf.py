@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 import skilljail
-from agent_framework import BaseChatClient, ChatResponse, Content, FunctionInvocationLayer, Message, SkillsProvider
+from agent_framework import (
+    Agent,
+    BaseChatClient,
+    ChatResponse,
+    Content,
+    FunctionInvocationLayer,
+    Message,
+    SkillsProvider,
+)
 from harness import EXAMPLE_SKILL, Daemon, MakeSkill
 from skilljail.adapters.maf import ScriptRunner
 
@@ -149,7 +157,5 @@ async def test_model_sees_what_it_can_mend_and_what_the_host_gives_reaches_the_s
 
 
 def _agent(model: PreparedModel, skill: pathlib.Path, runner: ScriptRunner) -> Any:
-    from agent_framework import Agent
-
     provider = SkillsProvider.from_paths(skill.parent, script_runner=runner, disable_run_skill_script_approval=True)
     return Agent(model, context_providers=[provider])

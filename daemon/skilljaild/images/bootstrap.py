@@ -64,7 +64,7 @@ def bootstrap(store: ImageStore, progress: Progress) -> StoredImage:
 
 def _mmdebstrap(architecture: str, root: pathlib.Path) -> None:
     """Runs mmdebstrap. It needs root or user namespaces, and picks what there is by itself."""
-    # Its work directory must be readable by the uids of a user namespace, which a private directory is not.
+    # To standard output: from inside a user namespace it could not write into our private directory.
     command = ["mmdebstrap", *OPTIONS, f"--architectures={architecture}", SUITE, "-", *SOURCES]
     with root.open("wb") as output:
         try:

@@ -188,6 +188,9 @@ class FakeDaemon(script_runner_pb2_grpc.ScriptRunnerServiceServicer, bundle_stor
 
     def start(self) -> None:
         self._server = grpc.server(futures.ThreadPoolExecutor(16))
+        if not hasattr(self._server, "add_registered_method_handlers"):
+            # The oldest grpcio that the client runs with has the generic handlers only; they do the same.
+            self._server.add_registered_method_handlers = lambda *_: None
         script_runner_pb2_grpc.add_ScriptRunnerServiceServicer_to_server(self, self._server)
         bundle_store_pb2_grpc.add_BundleStoreServiceServicer_to_server(self, self._server)
         self._server.add_insecure_port(self.address)
@@ -285,7 +288,7 @@ class FakeDaemon(script_runner_pb2_grpc.ScriptRunnerServiceServicer, bundle_stor
         raise AssertionError
 
     def ListRuns(  # noqa: N802
-        self, request: script_runner_pb2.ListRunsRequest, context: grpc.ServicerContext
+        self, request: script_runner_pb2.ListRunsRequest, _context: grpc.ServicerContext
     ) -> script_runner_pb2.ListRunsResponse:
         self.calls.append("ListRuns")
         start = int(request.page_token or 0)
@@ -295,7 +298,7 @@ class FakeDaemon(script_runner_pb2_grpc.ScriptRunnerServiceServicer, bundle_stor
         )
 
     def CancelRun(  # noqa: N802
-        self, request: script_runner_pb2.CancelRunRequest, context: grpc.ServicerContext
+        self, request: script_runner_pb2.CancelRunRequest, _context: grpc.ServicerContext
     ) -> script_runner_pb2.CancelRunResponse:
         self.cancelled.append(request.run_id)
         return script_runner_pb2.CancelRunResponse(
@@ -303,7 +306,7 @@ class FakeDaemon(script_runner_pb2_grpc.ScriptRunnerServiceServicer, bundle_stor
         )
 
     def GetCapabilities(  # noqa: N802
-        self, request: script_runner_pb2.GetCapabilitiesRequest, context: grpc.ServicerContext
+        self, _request: script_runner_pb2.GetCapabilitiesRequest, _context: grpc.ServicerContext
     ) -> script_runner_pb2.GetCapabilitiesResponse:
         self.calls.append("GetCapabilities")
         return script_runner_pb2.GetCapabilitiesResponse(

@@ -225,7 +225,7 @@ def test_input_file_that_cannot_be_read_is_named(
         client.run(skill, "scripts/run.py", inputs={"a": tmp_path})
 
 
-def test_threads_may_share_a_client(fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path) -> None:
+def test_threads_may_share_a_client(client: skilljail.Client, skill: pathlib.Path) -> None:
     results: list[bool] = []
     threads = [
         threading.Thread(target=lambda: results.append(client.run(skill, "scripts/run.py").ok)) for _ in range(8)
