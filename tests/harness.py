@@ -132,4 +132,4 @@ def _is_ours(path: pathlib.Path) -> bool:
         command = path.read_bytes().split(b"\0")
     except OSError:
         return False  # it has ended meanwhile
-    return b"/opt/skilljail/init" in command or (b"skilljaild" in command and b"serve" in command)
+    return b"/opt/skilljail/init/__main__.py" in command or (b"skilljaild" in command and b"serve" in command)

@@ -28,7 +28,9 @@ class BaseRunStream:
     @property
     def result(self) -> RunResult:
         """The result. Raises StreamBroken when `Finished` has not come."""
-        return self._transcript.ended()
+        if self._transcript.result is None:
+            raise broken("there is no result; read the stream to its end with wait()", self.run_id)
+        return self._transcript.result
 
     @property
     def _is_finished(self) -> bool:

@@ -224,6 +224,8 @@ class RunStream(BaseRunStream):
     def close(self) -> None:
         """Kills the run if it is not finished; the stream cannot be read any more."""
         self._closed = True
+        if self._call is not None:
+            self._call.cancel()
 
     def _begin(self) -> None:
         self._check_open()

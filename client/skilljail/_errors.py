@@ -181,7 +181,7 @@ class RunNotFound(SkilljailError):
 
 
 class RunCancelled(SkilljailError):
-    """The run was cancelled before its script started."""
+    """The run was cancelled before its script started, or this client dropped it; it has no result."""
 
     default_reason = "RUN_CANCELLED"
 

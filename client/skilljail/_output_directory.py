@@ -105,8 +105,8 @@ def _publish(parent: int, temporary: str, name: str) -> None:
         os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
     except FileExistsError:
         raise
-    except OSError:
-        # A file system without hard links: taking the name first is the next best thing.
+    except (OSError, NotImplementedError):
+        # A file system or a system without hard links: taking the name first is the next best thing.
         os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=parent))
         os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
         return

@@ -86,7 +86,9 @@ def _without_details(code: grpc.StatusCode, text: str, where: str) -> SkilljailE
     """The exception for a status that did not come from a daemon, or not from one that was well."""
     match code:
         case grpc.StatusCode.UNAVAILABLE:
-            cause = text.rpartition(": ")[2]  # what gRPC says before repeats the address, twice
+            cause = text.rpartition("last error: ")[2]
+            if where.startswith("unix:"):
+                cause = cause.rpartition(": ")[2]  # what gRPC says before is the address, up to three times
             return DaemonUnavailable(
                 f"no skilljail daemon answers at {where} ({cause}); start it with `skilljaild serve`, or set "
                 "SKILLJAIL_ADDRESS to where it listens"

@@ -82,6 +82,8 @@ def parse_shebang(beginning: bytes) -> Shebang | None:
     if not beginning.startswith(b"#!"):
         return None
     line = beginning[2:SHEBANG_BYTES].split(b"\n", 1)[0]
+    if b"\0" in line:
+        return None  # no argument could hold it
     try:
         words = shlex.split(line.decode().strip())
     except ValueError:

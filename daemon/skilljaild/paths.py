@@ -23,7 +23,7 @@ def path_fault(path: str) -> str | None:
         return "is not valid UTF-8"
     if "\0" in path:
         return "holds a NUL"
-    if any(ord(character) < 0x20 or ord(character) == 0x7F for character in path):
+    if any(ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 for character in path):  # C0, DEL, C1
         return "holds a control character"
     if "\\" in path:
         return "holds a backslash; names are joined by /"

@@ -36,6 +36,7 @@ SANDBOX_ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",  # partial output of a run that is killed must not be lost in a buffer
     "POWERSHELL_TELEMETRY_OPTOUT": "1",
     "POWERSHELL_UPDATECHECK": "Off",
+    "DOTNET_EnableDiagnostics": "0",  # no debugger sockets
 }
 """What every script sees; a request's variables come on top."""
 
@@ -81,6 +82,9 @@ def effective_limits(asked: AskedLimits, default: Limits, ceiling: Limits) -> Li
         values[field.name] = getattr(default, field.name) if value is None else value
         if value is not None:
             _check_limit(field.name, value, getattr(FLOORS, field.name), getattr(ceiling, field.name))
+    if asked.disk_bytes is None:
+        # Whoever asks for little memory alone did not ask for a work directory that cannot fit into it.
+        values["disk_bytes"] = min(values["disk_bytes"], values["memory_bytes"] // 2)
     limits = Limits(**values)  # type: ignore[arg-type]
     if limits.disk_bytes >= limits.memory_bytes:
         raise Refusal(

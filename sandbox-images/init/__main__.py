@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a folder that Python runs, not a package
-"""Runs init: `python3 -I -S /opt/skilljail/init [WORK]`."""
+"""Runs init: `python3 -I -S /opt/skilljail/init/__main__.py [WORK]`."""
 
 import sys
 

@@ -145,6 +145,8 @@ def _narrow(call: str, narrowing: Mapping[str, Any]) -> list[Rule]:
         return _without_bits(call, narrowing["argument"], narrowing["refuse_bits"], narrowing["errno"])
     if "refuse_values" in narrowing:
         return _without_values(call, narrowing["argument"], narrowing["refuse_values"], narrowing["errno"])
+    if "require_zero" in narrowing:
+        return [_allow([call], [_masked(index, LOW_32_BITS, 0) for index in narrowing["require_zero"]])]
     return _sockets(call, narrowing["allow"], narrowing["errno"])
 
 

@@ -129,7 +129,8 @@ print(open("references/note.txt").read() + neighbour.WORD, os.listdir("assets/em
     node="""
 const fs = require("fs");
 const neighbour = require("./neighbour.js");
-console.log(fs.readFileSync("references/note.txt", "utf8") + neighbour.WORD, JSON.stringify(fs.readdirSync("assets/empty")));
+const inside = JSON.stringify(fs.readdirSync("assets/empty"));
+console.log(fs.readFileSync("references/note.txt", "utf8") + neighbour.WORD, inside);
 """,
     bash="""
 source "$(dirname "$0")/neighbour.sh"
@@ -236,7 +237,9 @@ printf 'a\xff\xc3(\x80\xf0\x9f\x98z\0' >&2
 """,
     pwsh="""
 $bytes = [Convert]::FromHexString("61ffc32880f09f987a00")
-foreach ($stream in [Console]::OpenStandardOutput(), [Console]::OpenStandardError()) { $stream.Write($bytes, 0, $bytes.Length) }
+foreach ($stream in [Console]::OpenStandardOutput(), [Console]::OpenStandardError()) {
+    $stream.Write($bytes, 0, $bytes.Length)
+}
 """,
 )
 """Writes ten bytes that are no UTF-8 to both streams."""

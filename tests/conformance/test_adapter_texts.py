@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import pytest
 import skilljail
-from conformance.framework import Framework
 from harness import Daemon
 from skilljail import Limits, Outcome, RunResult
 from skilljail.adapters.maf import ScriptRunner
+
+from conformance.framework import Framework
 
 Skills = Callable[..., pathlib.Path]
 
@@ -152,16 +153,16 @@ Script exited with code 1""",
     Golden("x.sh", r"printf 'a\xffb\xc3'", "a\ufffdb\ufffd"),
     # ends that the script did not choose
     Golden("x.sh", "kill -SEGV $$", "Error: Script 'scripts/x.sh' was ended by signal 11."),
-    Golden("x.sh", "sleep 600", "Error: Script 'scripts/x.sh' timed out after 3 seconds."),
+    Golden("x.sh", "sleep 600", "Error: Script 'scripts/x.sh' timed out after 1 seconds."),
     Golden(
         "x.py",
         "import sys, time\nprint('part', flush=True)\nprint('why', file=sys.stderr, flush=True)\ntime.sleep(600)",
-        "Error: Script 'scripts/x.py' timed out after 3 seconds.\npart\n\nStderr:\nwhy",
+        "Error: Script 'scripts/x.py' timed out after 1 seconds.\npart\n\nStderr:\nwhy",
     ),
     Golden(
         "x.js",
         "console.log('part'); setTimeout(() => {}, 600_000)",
-        "Error: Script 'scripts/x.js' timed out after 3 seconds.\npart",
+        "Error: Script 'scripts/x.js' timed out after 1 seconds.\npart",
     ),
     Golden(
         "x.ps1",
@@ -172,7 +173,7 @@ Script exited with code 1""",
         "x.sh",
         "echo part; while :; do :; done",
         "Error: Script 'scripts/x.sh' was stopped (CPU_TIMEOUT): "
-        "The script used more than 2 s of CPU (cpu_time) and was killed.\npart",
+        "The script used more than 1 s of CPU (cpu_time) and was killed.\npart",
     ),
     Golden(
         "x.sh",
@@ -191,9 +192,10 @@ Script exited with code 1""",
 
 def limits_for(golden: Golden) -> Limits:
     """Such that the texts have whole numbers in them."""
+    timeout = re.search(r"timed out after (\d+) seconds", golden.text)
     return Limits(
-        wall_seconds=3 if "timed out" in golden.text else None,
-        cpu_seconds=2 if "CPU_TIMEOUT" in golden.text else None,
+        wall_seconds=float(timeout[1]) if timeout else None,
+        cpu_seconds=1 if "CPU_TIMEOUT" in golden.text else None,
         output_bytes=11 if "OUTPUT_LIMIT" in golden.text else None,
         memory_bytes=256 * 1024 * 1024 if "OOM_KILLED" in golden.text else None,
     )

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import skilljail
+from harness import INTERPRETERS, MakeSkill
+from skilljail.adapters.maf import ScriptRunner
+
 from conformance.ending import Ending
 from conformance.framework import Framework
 from conformance.scripts import ARGUMENTS
-from harness import INTERPRETERS, MakeSkill
-from skilljail.adapters.maf import ScriptRunner
 
 NothingLaunched = Callable[[], contextlib.AbstractContextManager[None]]
 Skills = Callable[..., pathlib.Path]

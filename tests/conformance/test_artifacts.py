@@ -5,11 +5,12 @@ import pathlib
 
 import pytest
 import skilljail
-from conformance.ending import Ending
-from conformance.scripts import FILES
 from harness import INTERPRETERS, MakeSkill
 from skilljail import Limits, Outcome
 from skilljail_init.frames import FrameType, encode, encode_json
+
+from conformance.ending import Ending
+from conformance.scripts import FILES
 
 ALL_BYTES = bytes(range(256)) * 4
 
@@ -46,7 +47,9 @@ def test_no_pattern_means_no_artifacts(client: skilljail.Client, make_skill: Mak
 
 def test_only_what_a_pattern_names_comes_back(client: skilljail.Client, make_skill: MakeSkill) -> None:
     """Case 24: of names, directories and any depth."""
-    script = "mkdir -p out/a/b; for path in x.csv x.txt out/y.csv out/a/z.csv out/a/b/w.csv .hidden; do echo 1 > $path; done"
+    script = (
+        "mkdir -p out/a/b; for path in x.csv x.txt out/y.csv out/a/z.csv out/a/b/w.csv .hidden; do echo 1 > $path; done"
+    )
     skill = make_skill({"x.sh": script})
     for patterns, expected in {
         ("*.csv",): {"x.csv"},
@@ -74,9 +77,7 @@ rm references/gone.txt
     names = ("same", "touched", "mode", "other", "moved", "gone")
     skill = make_skill({"x.sh": script, **{f"references/{name}.txt": "note" for name in names}})
     result = client.run(skill, "x.sh", artifacts=["**"])
-    assert Ending.of(result) == Ending(
-        artifacts={"references/here.txt": b"note", "references/other.txt": b"eton"}
-    )
+    assert Ending.of(result) == Ending(artifacts={"references/here.txt": b"note", "references/other.txt": b"eton"})
 
 
 def test_a_failing_script_still_gives_its_files(client: skilljail.Client, make_skill: MakeSkill) -> None:
@@ -100,9 +101,7 @@ def test_an_executable_file_is_told_and_saved_as_none(
 def test_a_file_above_what_is_left_is_skipped_and_told(client: skilljail.Client, make_skill: MakeSkill) -> None:
     """Case 24: one that is too large in itself, and one that no longer fits; smaller ones still come."""
     script = "for one in a:400 b:2000 c:500 d:200 e:100; do head -c ${one#*:} /dev/zero > ${one%:*}; done"
-    result = client.run(
-        make_skill({"x.sh": script}), "x.sh", artifacts=["?"], limits=Limits(artifact_bytes=1_000)
-    )
+    result = client.run(make_skill({"x.sh": script}), "x.sh", artifacts=["?"], limits=Limits(artifact_bytes=1_000))
     assert Ending.of(result) == Ending(
         artifacts={"a": bytes(400), "c": bytes(500), "e": bytes(100)},
         skipped={"b": "SIZE_LIMIT", "d": "SIZE_LIMIT"},
@@ -118,9 +117,7 @@ def test_a_sparse_file_is_judged_by_its_size(client: skilljail.Client, make_skil
 def test_files_above_the_count_are_skipped_and_told(client: skilljail.Client, make_skill: MakeSkill) -> None:
     """Case 24: in the order of their names."""
     script = "for one in 1 2 3 4 5; do echo $one > $one; done"
-    result = client.run(
-        make_skill({"x.sh": script}), "x.sh", artifacts=["?"], limits=Limits(artifact_count=2)
-    )
+    result = client.run(make_skill({"x.sh": script}), "x.sh", artifacts=["?"], limits=Limits(artifact_count=2))
     assert Ending.of(result) == Ending(
         artifacts={"1": b"1\n", "2": b"2\n"}, skipped=dict.fromkeys("345", "COUNT_LIMIT")
     )
@@ -184,15 +181,11 @@ def test_a_directory_that_became_a_link_is_not_followed(client: skilljail.Client
     assert Ending.of(result) == Ending(artifacts={"new.txt": b"1\n"})
 
 
-def test_files_below_too_many_directories_are_skipped_and_told(
-    client: skilljail.Client, make_skill: MakeSkill
-) -> None:
+def test_files_below_too_many_directories_are_skipped_and_told(client: skilljail.Client, make_skill: MakeSkill) -> None:
     """Case 24: at the directory where it becomes too deep."""
     script = "mkdir -p " + "d/" * 40 + "; echo 1 > " + "d/" * 31 + "x; echo 1 > " + "d/" * 39 + "x"
     result = client.run(make_skill({"x.sh": script}), "x.sh", artifacts=["**"])
-    assert Ending.of(result) == Ending(
-        artifacts={"d/" * 31 + "x": b"1\n"}, skipped={"d/" * 31 + "d": "DEPTH_LIMIT"}
-    )
+    assert Ending.of(result) == Ending(artifacts={"d/" * 31 + "x": b"1\n"}, skipped={"d/" * 31 + "d": "DEPTH_LIMIT"})
 
 
 FORGED = (

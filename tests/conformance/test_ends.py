@@ -9,12 +9,13 @@ import docker
 import pytest
 import skilljail
 from agent_framework import FileSkill, FileSkillsSource, SkillsSourceContext
-from conformance.ending import Ending
-from conformance.processes import Sleeper
-from conformance.scripts import HANG, INPUT, ORPHAN
 from harness import INTERPRETERS, Daemon, MakeSkill, owned_containers, wait_until
 from skilljail import Limits, Outcome, RunState
 from skilljail.adapters.maf import ScriptRunner
+
+from conformance.ending import Ending
+from conformance.processes import Sleeper
+from conformance.scripts import HANG, INPUT, ORPHAN
 
 PROMPTLY_SECONDS = 1.0
 """Within which a run that is ended is dead, whatever its script does."""
@@ -112,10 +113,15 @@ def test_an_exception_of_the_caller_ends_the_run(
     """Case 18: Ctrl-C among them."""
     sleeper = Sleeper()
     stream = client.stream(make_skill(HANG.files("bash")), HANG.path("bash"), [sleeper.seconds])
-    with pytest.raises(KeyboardInterrupt), stream:
-        wait_for_output(stream)
-        wait_until(lambda: sleeper.sleeps)
-        raise KeyboardInterrupt
+
+    def be_interrupted() -> None:
+        with stream:
+            wait_for_output(stream)
+            wait_until(lambda: sleeper.sleeps)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        be_interrupted()
     gone(sleeper)
     assert_disconnected(client, stream.run_id)
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import skilljail
-from conformance.ending import Ending
-from conformance.framework import Framework
-from conformance.scripts import ENVIRONMENT
 from harness import INTERPRETERS, Daemon, MakeSkill, start_daemon
 from skilljail import RunResult
 from skilljail.adapters.maf import ScriptRunner
+
+from conformance.ending import Ending
+from conformance.framework import Framework
+from conformance.scripts import ENVIRONMENT
 
 STATIC = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -24,6 +25,7 @@ STATIC = {
     "PYTHONUNBUFFERED": "1",
     "POWERSHELL_TELEMETRY_OPTOUT": "1",
     "POWERSHELL_UPDATECHECK": "Off",
+    "DOTNET_EnableDiagnostics": "0",
 }
 """What every script sees."""
 

@@ -2,9 +2,10 @@
 
 import pytest
 import skilljail
-from conformance.ending import Ending
 from harness import INTERPRETERS, MakeSkill, running_daemon
 from skilljail import Outcome
+
+from conformance.ending import Ending
 
 TELL = {
     "python": "import sys; print('python', sys.flags.optimize, *sys.argv[1:])",

@@ -9,9 +9,10 @@ from typing import Any, cast
 import pytest
 import skilljail
 from agent_framework import FileSkill, FileSkillScript, FileSkillsSource, SkillsSourceContext
-from conformance.framework import Framework
 from harness import MakeSkill
 from skilljail.adapters.maf import ScriptRunner
+
+from conformance.framework import Framework
 
 NothingLaunched = Callable[[], contextlib.AbstractContextManager[None]]
 Skills = Callable[..., pathlib.Path]

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import skilljail
-from conformance.framework import Framework
 from harness import INTERPRETERS, Daemon, MakeSkill, running_daemon
 from skilljail.adapters.maf import ScriptRunner
+
+from conformance.framework import Framework
 
 Skills = Callable[..., pathlib.Path]
 

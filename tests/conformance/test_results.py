@@ -2,10 +2,11 @@
 
 import pytest
 import skilljail
-from conformance.ending import Ending
-from conformance.scripts import BROKEN_TEXT, FAILURE, FLOOD
 from harness import INTERPRETERS, MakeSkill
 from skilljail import Limits, Outcome
+
+from conformance.ending import Ending
+from conformance.scripts import BROKEN_TEXT, FAILURE, FLOOD
 
 PIECE = 65_536
 

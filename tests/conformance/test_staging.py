@@ -1,13 +1,13 @@
 """Staging: the whole skill arrives as it is, and what must not travel stays at home."""
 
 import os
-import pathlib
 
 import pytest
 import skilljail
+from harness import INTERPRETERS, MakeSkill
+
 from conformance.ending import Ending
 from conformance.scripts import MODES, NEIGHBOURS
-from harness import INTERPRETERS, MakeSkill
 
 NEIGHBOUR = {
     "python": ("scripts/neighbour.py", 'WORD = " and neighbour"'),
@@ -66,7 +66,6 @@ def test_every_byte_name_and_directory_of_a_skill_arrives(client: skilljail.Clie
 
 LISTING = """
 import os
-import pathlib
 root = pathlib.Path.cwd()
 found = {one.relative_to(root).as_posix(): one for one in root.rglob("*")}
 for path, one in sorted(found.items()):
@@ -120,7 +119,7 @@ def test_a_link_to_what_is_left_out_is_left_out(client: skilljail.Client, make_s
     skill = make_skill({"scripts/run.py": LISTING, ".git/config": "token", "scripts/__pycache__/x.pyc": "token"})
     (skill / "innocent").symlink_to(skill / target)
     result = client.run(skill, "scripts/run.py")
-    assert "token".encode().hex() not in result.stdout_text
+    assert b"token".hex() not in result.stdout_text
     assert "innocent" not in result.stdout_text
     assert result.ok
 
@@ -159,7 +158,7 @@ def test_a_file_that_changed_is_staged_anew_whatever_its_size_and_time(
 ) -> None:
     """Case 12: content decides."""
     skill = make_skill({"scripts/run.py": "print(open('references/note.txt').read())", "references/note.txt": "old"})
-    note: pathlib.Path = skill / "references/note.txt"
+    note = skill / "references/note.txt"
     assert client.run(skill, "scripts/run.py").stdout == b"old\n"
     status = note.stat()
     note.write_text("new")

@@ -159,7 +159,7 @@ def test_python_starts_from_bytecode_alone(engine_api: docker.APIClient) -> None
 @pytest.mark.parametrize("name", IMAGE_NAMES)
 def test_images_start_init_as_the_sandbox_user(engine_api: docker.APIClient, name: str) -> None:
     config = configuration(engine_api, images.reference(name))
-    assert config["Entrypoint"] == ["/usr/bin/python3", "-I", "-S", "/opt/skilljail/init"]
+    assert config["Entrypoint"] == ["/usr/bin/python3", "-I", "-S", "/opt/skilljail/init/__main__.py"]
     assert not config.get("Cmd")
     assert (config["User"], config["WorkingDir"]) == ("65532:65532", "/work")
     assert not config.get("Volumes")

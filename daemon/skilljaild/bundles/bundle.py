@@ -51,8 +51,11 @@ class Bundle:
         return bundle
 
 
-def parse_manifest(data: bytes) -> tuple[list[BundleFile], list[str]]:
-    """Reads the bytes of a BundleManifest. Hostile input; raises Refusal SKILL_INVALID or PATH_INVALID."""
+def parse_manifest(data: bytes, entries_max: int) -> tuple[list[BundleFile], list[str]]:
+    """Reads the bytes of a BundleManifest. Hostile input; raises Refusal SKILL_INVALID or PATH_INVALID.
+
+    `entries_max`: files and directories together. They are counted first: two bytes of a hostile manifest make a file.
+    """
     manifest = bundle_store_pb2.BundleManifest()
     try:
         manifest.ParseFromString(data)
@@ -62,6 +65,7 @@ def parse_manifest(data: bytes) -> tuple[list[BundleFile], list[str]]:
             f"bundle {digest_of(data)}: the blob is no BundleManifest",
             field="bundle_digest",
         ) from None
+    _check_entries(len(manifest.files) + len(manifest.directories), entries_max)
     files = [BundleFile(one.path, one.digest, one.size_bytes, one.executable) for one in manifest.files]
     for file in files:
         _check_bundle_path(file.path)
@@ -83,14 +87,17 @@ def _check_bundle_path(path: str) -> None:
         raise Refusal(Reason.PATH_INVALID, f"the skill's path {shown(path)} {fault}; rename it", field="bundle_digest")
 
 
-def _check_size(bundle: Bundle, bytes_max: int, entries_max: int) -> None:
-    entries = len(bundle.files) + len(bundle.directories)
+def _check_entries(entries: int, entries_max: int) -> None:
     if entries > entries_max:
         raise Refusal(
             Reason.SKILL_INVALID,
             f"the skill has {entries:,} files and directories, at most {entries_max:,} are taken; leave out what its "
             "scripts do not need, or have the operator raise bundles.bundle_entries",
         )
+
+
+def _check_size(bundle: Bundle, bytes_max: int, entries_max: int) -> None:
+    _check_entries(len(bundle.files) + len(bundle.directories), entries_max)
     size = sum(file.size for file in bundle.files.values())
     if size > bytes_max:
         raise Refusal(

@@ -122,13 +122,15 @@ class BlobStore:
             os.close(descriptor)
 
     def _make_room(self, size: int) -> bool:
-        """Drops blobs until `size` more bytes fit. False when those in use leave too little."""
+        """Drops blobs until `size` more bytes fit. False, and nothing dropped, when those in use leave too little."""
+        if size + sum(blob.size for blob in self._blobs.values() if blob.pins) > self._bytes_max:
+            return False
         free = sorted((blob.used, digest) for digest, blob in self._blobs.items() if not blob.pins)
         for _, digest in free:
             if self._bytes + size <= self._bytes_max:
                 break
             self._drop(digest)
-        return self._bytes + size <= self._bytes_max
+        return True
 
     def _drop(self, digest: str) -> None:
         blob = self._blobs.pop(digest)
@@ -138,21 +140,20 @@ class BlobStore:
     @contextlib.contextmanager
     def pinned(self, digests: list[str]) -> Iterator[list[str]]:
         """Keeps blobs from being dropped. Yields those of `digests` that are not here."""
-        held: list[str] = []
+        held: dict[str, _Blob] = {}
         with self._lock:
             for digest in dict.fromkeys(digests):
                 if digest in self._blobs:
                     self._touch(digest)
                     self._blobs[digest].pins += 1
-                    held.append(digest)
+                    held[digest] = self._blobs[digest]
         try:
-            here = set(held)
-            yield [digest for digest in dict.fromkeys(digests) if digest not in here]
+            yield [digest for digest in dict.fromkeys(digests) if digest not in held]
         finally:
+            # The blobs that were pinned, not those of the same digest: one may have been dropped and uploaded again.
             with self._lock:
-                for digest in held:
-                    if digest in self._blobs:
-                        self._blobs[digest].pins -= 1
+                for blob in held.values():
+                    blob.pins -= 1
 
     def read(self, digest: str, limit: int) -> bytes:
         """A whole blob of at most `limit` bytes, checked against its digest.

@@ -23,6 +23,9 @@ SKIPPED_MAX = 1_000
 """Skipped files that are kept by name; `RunResult.skipped_artifacts` promises no more."""
 SKIPPED_FRAMES_MAX = 200_000
 WRITE_BYTES = 256 * 1024
+MESSAGE_LENGTH = 300
+SKIPPED_PATH_LENGTH = 1_025
+"""What init cuts a path to, with the sign of the cut."""
 
 
 class ProtocolError(Exception):
@@ -188,11 +191,11 @@ def _object(frame: Frame) -> dict[str, object]:
         raise ProtocolError(str(error)) from error
 
 
-def _text(frame: Frame, name: str) -> str:
+def _text(frame: Frame, name: str, length: int = MESSAGE_LENGTH) -> str:
     """A string of a frame, made printable and short: it may end up in a message to the caller."""
     value = _object(frame).get(name)
     text = value if isinstance(value, str) else ""
-    return "".join(character if character.isprintable() else "?" for character in text[:300])
+    return "".join(character if character.isprintable() else "?" for character in text[:length])
 
 
 def _count(value: object) -> int:
@@ -220,8 +223,11 @@ def _exit(frame: Frame) -> Exit:
     exit_code, signal = _optional_count(value.get("exit_code")), _optional_count(value.get("signal"))
     if (exit_code is not None and exit_code > 255) or (signal is not None and not 1 <= signal <= 64):
         raise ProtocolError("an EXIT frame with an impossible status")
-    if cause is Cause.EXITED and exit_code is None:
-        raise ProtocolError("an EXIT frame without an exit code")
+    # A process ends in one of two ways.
+    if (exit_code is None) is (signal is None):
+        raise ProtocolError("an EXIT frame without an exit code or a signal, or with both")
+    if (cause is Cause.EXITED and exit_code is None) or (cause is Cause.SIGNALED and signal is None):
+        raise ProtocolError("an EXIT frame whose cause and status disagree")
     cpu_seconds = value.get("cpu_seconds")
     return Exit(
         cause=cause,
@@ -251,4 +257,4 @@ def _skipped(frame: Frame) -> SkippedArtifact:
         reason = SkipReason(str(value.get("reason")))
     except ValueError:
         raise ProtocolError("a skipped artifact with an unknown reason") from None
-    return SkippedArtifact(_text(frame, "path"), reason.value)
+    return SkippedArtifact(_text(frame, "path", SKIPPED_PATH_LENGTH), reason.value)

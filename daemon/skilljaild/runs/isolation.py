@@ -3,7 +3,7 @@
 init is ours, but it runs in the sandbox: what it says here counts because nothing hostile has run there yet.
 """
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from skilljaild.engines.base import IsolationError
 from skilljaild.engines.floor import Floor, container_floor
@@ -23,7 +23,10 @@ def check_from_inside(facts: dict[str, Any], limits: Limits) -> tuple[str, ...]:
     engines) is left to the engine's own inspection; every other fact must be there.
     """
     floor = container_floor()
-    checks = _identity(facts, floor) | _surroundings(facts, floor) | _work(facts, limits) | _group(facts, limits)
+    try:
+        checks = _identity(facts, floor) | _surroundings(facts, floor) | _work(facts, limits) | _group(facts, limits)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise IsolationError("init's report of its isolation is broken; build the image again") from error
     faults = [sentence for sentence, holds in checks.items() if not holds]
     if faults:
         raise IsolationError(f"seen from inside the sandbox, this does not hold: {'; '.join(faults)}. Nothing was run.")
@@ -31,12 +34,13 @@ def check_from_inside(facts: dict[str, Any], limits: Limits) -> tuple[str, ...]:
 
 
 def _identity(facts: dict[str, Any], floor: Floor) -> dict[str, bool]:
-    capabilities = facts.get("capabilities") or MISSING
+    capabilities, groups = facts.get("capabilities") or MISSING, facts.get("groups")
     names = ("inheritable", "permitted", "effective", "bounding", "ambient")
     return {
         f"user and group {floor.user}, not root": facts.get("uids") == [floor.user] * 4
         and facts.get("gids") == [floor.group] * 4
-        and set(facts.get("groups") or []) <= {floor.group},
+        and isinstance(groups, list)
+        and set(groups) <= {floor.group},
         "no capability, also not in the bounding set": all(capabilities.get(name) == 0 for name in names),
         "no new privileges": facts.get("no_new_privileges") is floor.no_new_privileges,
         "a system-call filter (seccomp)": facts.get("seccomp_mode") == 2,
@@ -46,9 +50,11 @@ def _identity(facts: dict[str, Any], floor: Floor) -> dict[str, bool]:
 
 
 def _surroundings(facts: dict[str, Any], floor: Floor) -> dict[str, bool]:
-    mounts = facts.get("mounts") or []
+    mounts, namespaces = facts.get("mounts") or [], facts.get("namespaces")
     paths = [mount.get("path") for mount in mounts]
     return {
+        "namespaces of its own": isinstance(namespaces, dict)
+        and not any(namespaces.get(name) == inode for name, inode in _HOST_NAMESPACES.items()),
         "no network interface but loopback": facts.get("interfaces") in (["lo"], []),
         "a read-only root": facts.get("root_read_only") is True,
         "no engine socket, no host folder": bool(mounts)
@@ -57,6 +63,8 @@ def _surroundings(facts: dict[str, Any], floor: Floor) -> dict[str, bool]:
     }
 
 
+_HOST_NAMESPACES = {"ipc": 0xEFFFFFFF, "uts": 0xEFFFFFFE, "pid": 0xEFFFFFFC, "cgroup": 0xEFFFFFFB}
+"""The inodes that Linux gives to the namespaces it boots with (include/linux/proc_ns.h)."""
 _ENGINE_FILES = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/run/.containerenv")
 """Small files that every engine mounts; the root being read-only, so are they of no use for writing."""
 _KERNEL_TYPES = {"proc", "sysfs", "cgroup", "cgroup2", "tmpfs", "devpts", "mqueue", "devtmpfs"}
@@ -94,14 +102,21 @@ def _group(facts: dict[str, Any], limits: Limits) -> dict[str, bool]:
     if group.get("pids") is not None:
         checks[f"at most {limits.pids:,} processes and threads"] = _at_most(group["pids"], limits.pids, slack=0)
     quota, period = group.get("cpu_quota_microseconds"), group.get("cpu_period_microseconds")
-    if quota is not None and period:
-        checks[f"at most {limits.cpus:g} processors"] = quota != "max" and quota / period <= limits.cpus * 1.01
+    if quota is not None:
+        checks[f"at most {limits.cpus:g} processors"] = (
+            _is_count(quota) and _is_count(period) and 0 < quota <= limits.cpus * 1.01 * period
+        )
     return checks
 
 
 def _at_most(value: object, limit: int, slack: int = PAGE_BYTES) -> bool:
     """Whether a limit that was read is the one asked for, give or take the kernel's rounding to pages."""
-    return isinstance(value, int) and not isinstance(value, bool) and value <= limit + slack
+    return _is_count(value) and value <= limit + slack
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    """Whether it is a number from 0 on. Some kernels write -1 for no limit."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _both_at_most(values: object, limit: int) -> bool:

@@ -134,7 +134,7 @@ class OrderDesk:
             raise _bundle_missing([digest])
         if size > MANIFEST_BYTES_MAX:
             raise Refusal(Reason.SKILL_INVALID, f"bundle {digest}: a manifest has at most {MANIFEST_BYTES_MAX:,} bytes")
-        return parse_manifest(store.read(digest, MANIFEST_BYTES_MAX))
+        return parse_manifest(store.read(digest, MANIFEST_BYTES_MAX), self._bundles.bundle_entries)
 
     def _command(self, request: RunRequest, bundle: Bundle, store: BlobStore) -> tuple[str, tuple[str, ...]]:
         check_path(request.script_path, "script_path")

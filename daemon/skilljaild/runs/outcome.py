@@ -8,7 +8,10 @@ from skilljaild.limits import Limits
 from skilljaild.runs.conversation import Exit
 from skilljaild.runs.events import Outcome
 
-__all__ = ["decide"]
+__all__ = ["WITH_EXIT_CODE", "decide"]
+
+WITH_EXIT_CODE = frozenset({Outcome.EXITED, Outcome.OOM_KILLED, Outcome.PIDS_LIMIT, Outcome.DISK_LIMIT})
+"""The outcomes of scripts that ended by themselves; of all others an exit code says nothing."""
 
 _BY_CAUSE = {
     Cause.WALL_TIMEOUT: Outcome.WALL_TIMEOUT,

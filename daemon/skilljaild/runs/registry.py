@@ -1,6 +1,7 @@
 """All runs that the daemon knows: those under way and, for some time, those that are over."""
 
 import asyncio
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ class RunRegistry:
         self._by_request: dict[tuple[str, str], str] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closing = False
+        self._newest = 0
 
     def start(self, tenant: str, request_id: str, make: Callable[[str], Run]) -> Run:
         """Makes a run with a new id and lets it go. `make` may raise Refusal; nothing is kept then.
@@ -33,9 +35,8 @@ class RunRegistry:
         Raises Refusal REQUEST_ID_IN_USE or SHUTTING_DOWN.
         """
         self.check_request_id(tenant, request_id)
-        # Sortable by time of creation, and not to be guessed.
-        run_id = f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
-        run = make(run_id)
+        run = make(self._run_id())
+        run_id = run.run_id
         self._runs[run_id] = run
         if request_id:
             self._by_request[tenant, request_id] = run_id
@@ -43,6 +44,11 @@ class RunRegistry:
         self._tasks[run_id] = task
         task.add_done_callback(lambda _: self._over(run))
         return run
+
+    def _run_id(self) -> str:
+        """Not to be guessed, and sorted as the runs were created, also within a millisecond: pages rely on it."""
+        self._newest = max(self._newest + 1, time.time_ns() // 1_000_000)
+        return f"{self._newest:012x}{secrets.token_hex(10)}"
 
     def check_request_id(self, tenant: str, request_id: str) -> None:
         """Raises Refusal when a run with this request id cannot be started."""
@@ -89,7 +95,16 @@ class RunRegistry:
         return run
 
     def page(self, tenant: str, size: int, before: str) -> tuple[list[Run], str]:
-        """Runs of this tenant, newest first, older than the run id `before` ("" for the newest), and the next token."""
+        """Runs of this tenant, newest first, older than the run id `before` ("" for the newest), and the next token.
+
+        Raises Refusal PAGE_TOKEN_INVALID when `before` is no run id.
+        """
+        if before and not re.fullmatch(r"[0-9a-f]{32}", before):
+            raise Refusal(
+                Reason.PAGE_TOKEN_INVALID,
+                "page_token: it is not one that ListRuns gave; leave it empty for the first page",
+                field="page_token",
+            )
         mine = [
             run for run in reversed(self._runs.values()) if run.tenant == tenant and (not before or run.run_id < before)
         ]

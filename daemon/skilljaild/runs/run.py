@@ -37,7 +37,7 @@ from skilljaild.runs.events import (
     Usage,
 )
 from skilljaild.runs.order import Order
-from skilljaild.runs.outcome import decide
+from skilljaild.runs.outcome import WITH_EXIT_CODE, decide
 from skilljaild.runs.pipe import EventPipe
 from skilljaild.runs.sandbox import Sandbox, open_sandbox
 
@@ -245,8 +245,8 @@ class Run:
             async for event in sandbox.conversation.output(limits.output_bytes):
                 if isinstance(event, Exit):
                     return event
-                self._count(event)
                 await self.events.put(event)
+                self._count(event)  # what was handed over, and no more: the caller compares
         raise ProtocolError("the output ended without an end")
 
     def _count(self, event: Output) -> None:
@@ -282,7 +282,7 @@ class Run:
         return RunResult(
             outcome,
             message,
-            exit_code=None if outcome is Outcome.SANDBOX_ERROR else end.exit_code,
+            exit_code=end.exit_code if outcome in WITH_EXIT_CODE else None,
             signal=end.signal,
             usage=self._usage_at(end),
             artifacts=tuple(artifacts),

@@ -74,10 +74,11 @@ def _asked_seconds(message: limits_pb2.Limits, name: str) -> float | None:
     if not message.HasField(name):  # type: ignore[arg-type]
         return None
     duration: duration_pb2.Duration = getattr(message, name)
-    seconds = duration.seconds + duration.nanos / 1e9
-    if seconds < 0 or abs(duration.nanos) >= 1_000_000_000:
+    nanoseconds = duration.seconds * 1_000_000_000 + duration.nanos
+    if nanoseconds < 0 or abs(duration.nanos) >= 1_000_000_000:
         raise Refusal(Reason.LIMIT_INVALID, f"limits.{name}: it must be a positive duration", field=f"limits.{name}")
-    return seconds or None
+    # One division, so that a ceiling that we told comes back as the same number and not as one above it.
+    return nanoseconds / 1_000_000_000 or None
 
 
 def limits_message(limits: Limits) -> limits_pb2.Limits:

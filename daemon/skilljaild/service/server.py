@@ -122,7 +122,7 @@ def _remove_stale(path: pathlib.Path) -> None:
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))
-        except OSError:
+        except (ConnectionRefusedError, FileNotFoundError):
             path.unlink(missing_ok=True)
             return
     raise ListenError(f"another daemon listens on {path}; stop it, or name another address with --listen")

@@ -17,7 +17,7 @@ DOMAIN = "skilljail"
 _DETAILS_KEY = "grpc-status-details-bin"
 _METADATA_BYTES_MAX = 6_000
 """gRPC peers take 8 KiB of metadata; details that do not fit are cut."""
-_MESSAGE_MAX = 1_500
+_MESSAGE_BYTES_MAX = 1_500
 
 log = structlog.get_logger()
 
@@ -46,7 +46,7 @@ Servicer = TypeVar("Servicer")
 async def abort(context: Context, refusal: Refusal) -> NoReturn:
     """Ends the call with the refusal's status and details."""
     code = _CODES.get(refusal.reason, grpc.StatusCode.INVALID_ARGUMENT)
-    message = refusal.message[:_MESSAGE_MAX]
+    message = _fitting(refusal.message)
     number = getattr(code_pb2, code.name)
     status = status_pb2.Status(code=number, message=message, details=_details(refusal))
     context.set_trailing_metadata(((_DETAILS_KEY, status.SerializeToString()),))
@@ -59,7 +59,7 @@ def _details(refusal: Refusal) -> list[any_pb2.Any]:
     ]
     if refusal.field is not None:
         violation = error_details_pb2.BadRequest.FieldViolation(
-            field=refusal.field, description=refusal.message[:_MESSAGE_MAX]
+            field=refusal.field, description=_fitting(refusal.message)
         )
         messages.append(error_details_pb2.BadRequest(field_violations=[violation]))
     if refusal.missing:
@@ -73,6 +73,16 @@ def _details(refusal: Refusal) -> list[any_pb2.Any]:
         packed.append(any_pb2.Any())
         packed[-1].Pack(message)
     return packed
+
+
+def _fitting(message: str) -> str:
+    """As much of a message as metadata has room for: it carries all but printable ASCII as three bytes for one."""
+    room = _MESSAGE_BYTES_MAX
+    for index, character in enumerate(message):
+        room -= 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode(errors="replace"))
+        if room < 0:
+            return message[:index]
+    return message
 
 
 def _missing(refusal: Refusal) -> error_details_pb2.PreconditionFailure:

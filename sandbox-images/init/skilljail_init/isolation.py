@@ -9,6 +9,7 @@
     capabilities         {"inheritable", "permitted", "effective", "bounding", "ambient"}: int, a bit for each
     no_new_privileges    bool
     seccomp_mode         int: 0 none, 2 a filter
+    namespaces           {"cgroup", "ipc", "pid", "user", "uts": int}: the inode of each, which tells the host's own apart
     interfaces           [str, …]: names of network interfaces
     root_read_only       bool: how "/" is mounted
     mounts               [{"path": str, "type": str, "options": [str, …]}, …] as they were mounted; the host's
@@ -30,6 +31,7 @@ import resource
 
 from skilljail_init.cgroup import decode_mount_point
 from skilljail_init.jsontext import dumps
+from skilljail_init.kernel import is_dumpable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ ITEMS_MAX = 500
 """Groups and interfaces, likewise."""
 FIELDS_MIN, KINDS_MIN = 6, 3
 """Words of a line of mountinfo before and after its " - ", optional ones left out."""
+NAMESPACES = ("cgroup", "ipc", "pid", "user", "uts")
 CAPABILITY_SETS = {
     "inheritable": "CapInh",
     "permitted": "CapPrm",
@@ -68,6 +71,7 @@ def report(work: str, control_group: ControlGroup, start_time: float, process: s
         "capabilities": {name: _integer(status.get(key), 16) for name, key in CAPABILITY_SETS.items()},
         "no_new_privileges": None if no_new_privileges is None else no_new_privileges == 1,
         "seccomp_mode": _integer(status.get("Seccomp")),
+        "namespaces": {name: _namespace(f"{process}/ns/{name}") for name in NAMESPACES},
         "interfaces": _interfaces(_read(f"{process}/net/dev")),
         "root_read_only": _root_read_only(mounts),
         "mounts": mounts if mounts and len(dumps(mounts)) <= MOUNTS_BYTES_MAX else None,
@@ -78,7 +82,7 @@ def report(work: str, control_group: ControlGroup, start_time: float, process: s
             "core_bytes": _rlimit(resource.RLIMIT_CORE),
             "file_bytes": _rlimit(resource.RLIMIT_FSIZE),
         },
-        "dumpable": False,
+        "dumpable": is_dumpable(),
         "start_time": start_time,
     }
 
@@ -124,6 +128,14 @@ def _size(work: str) -> dict[str, int] | None:
     except OSError:
         return None
     return {"bytes": size.f_blocks * size.f_frsize, "inodes": size.f_files}
+
+
+def _namespace(link: str) -> int | None:
+    """The number in a link such as `ipc:[4026531839]`."""
+    try:
+        return _integer(os.readlink(link).partition("[")[2].rstrip("]"))
+    except OSError:
+        return None
 
 
 def _rlimit(which: int) -> list[object]:

@@ -2,7 +2,7 @@
 
 import os
 
-__all__ = ["hide_process", "show_process"]
+__all__ = ["hide_process", "is_dumpable", "show_process"]
 
 PR_GET_DUMPABLE = 3
 PR_SET_DUMPABLE = 4
@@ -20,8 +20,13 @@ def show_process() -> None:
     _set_dumpable(1)
 
 
+def is_dumpable() -> bool:
+    """Whether processes of the same user may look into this one."""
+    return _prctl(PR_GET_DUMPABLE, 0) != 0
+
+
 def _set_dumpable(value: int) -> None:
-    if _prctl(PR_SET_DUMPABLE, value) != 0 or _prctl(PR_GET_DUMPABLE, 0) != value:
+    if _prctl(PR_SET_DUMPABLE, value) != 0 or is_dumpable() is not bool(value):
         raise OSError(f"prctl(PR_SET_DUMPABLE, {value}) has no effect: the kernel or its seccomp profile refuses it")
 
 

@@ -158,6 +158,7 @@ async def test_disk_work_does_not_hold_up_the_loop(
             gaps.append(time.monotonic() - before)
 
     watcher = asyncio.create_task(watch())
+    await asyncio.sleep(0.05)
     async with skilljail.AsyncClient(fake.address) as client:
         assert (await client.run(skill, "scripts/run.py")).ok
     watcher.cancel()

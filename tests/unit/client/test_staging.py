@@ -80,6 +80,10 @@ def test_store_that_drops_everything_ends_in_a_clear_error(
     assert [(one.kind, one.subject) for one in caught.value.violations] == [
         ("MISSING", fake.requests[-1].bundle_digest)
     ]
+    fake.before_run = lambda _attempt: None
+    fake.calls.clear()
+    assert client.run(skill, "scripts/run.py").ok
+    assert fake.calls == ["FindMissing", "Upload", "RunScript"]
 
 
 def test_missing_blob_that_is_not_ours_is_not_sent(

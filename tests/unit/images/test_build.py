@@ -113,6 +113,18 @@ def test_an_archive_that_was_named_once_is_kept(store: MemoryStore, archive: pat
     assert labels["io.skilljail.pwsh-origin"] == "archive"
 
 
+def test_an_archive_that_is_lost_is_not_claimed_for_the_download_that_replaces_it(
+    store: MemoryStore, archive: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(store, "pwsh", options=BuildOptions(pwsh=PwshChoice(archive, None)))
+    shutil.rmtree(download.cache_directory())
+    monkeypatch.setattr("skilljaild.images.archive_source.download", lambda _: archive)
+    run(store, "pwsh", options=BuildOptions(refresh=True))
+    labels = store.images[images.reference("pwsh")].labels
+    assert labels["io.skilljail.pwsh-sha256"] == find_pin("pwsh", "x86_64").sha256
+    assert labels["io.skilljail.pwsh-origin"] == "pinned"
+
+
 def test_the_hash_of_an_archive_is_told_and_recorded(
     store: MemoryStore, archive: pathlib.Path, lines: list[str]
 ) -> None:

@@ -206,6 +206,22 @@ def test_a_condition_that_the_generator_does_not_know_is_refused(default: dict[s
         generator.generate(default, REMOVALS)
 
 
+def test_a_default_that_contradicts_itself_is_read_strictly() -> None:
+    rules = [
+        {"names": ["a", "b"], "action": "SCMP_ACT_ALLOW", "args": []},
+        {"names": ["b"], "action": "SCMP_ACT_ERRNO", "args": [], "errnoRet": EPERM, "excludes": {"caps": ["CAP_X"]}},
+        {"names": ["c"], "action": "SCMP_ACT_ALLOW", "args": [], "includes": {"caps": ["CAP_X"]}},
+        {"names": ["d"], "action": "SCMP_ACT_ALLOW", "args": [], "includes": {"arches": ["s390x"]}},
+        {"names": ["e"], "action": "SCMP_ACT_ALLOW", "args": [], "includes": {"arches": ["arm64"]}},
+    ]
+    default = {"defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": ENOSYS, "syscalls": rules}
+    profile = generator.generate(default, {"remove": [], "narrow": {}})
+    assert profile["syscalls"] == [
+        {"names": ["a", "e"], "action": "SCMP_ACT_ALLOW", "args": []},
+        {"names": ["b"], "action": "SCMP_ACT_ERRNO", "errnoRet": EPERM, "args": []},
+    ]
+
+
 def test_narrowing_a_call_that_the_default_does_not_allow_is_refused(default: dict[str, Any]) -> None:
     removals = {"remove": [], "narrow": {"bpf": {"argument": 0, "refuse_bits": 1, "errno": "EPERM"}}}
     with pytest.raises(generator.ProfileError, match=r"narrow\.bpf"):

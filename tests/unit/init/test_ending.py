@@ -15,7 +15,6 @@ import os, sys, time, signal
 for number in range(1, 65):
     try: signal.signal(number, signal.SIG_IGN)
     except OSError: pass
-open("started", "w").close()
 while True:
     with open("heartbeat", "a") as file: file.write("x")
     time.sleep(0.01)
@@ -28,7 +27,7 @@ if os.fork() == 0:
         {{}}
         exec({HEARTBEAT!r})
     os._exit(0)
-while not os.path.exists("started"): time.sleep(0.01)
+while not os.path.exists("heartbeat") or not os.path.getsize("heartbeat"): time.sleep(0.01)
 """
 SILENT = "os.dup2(os.open('/dev/null', os.O_RDWR), 1); os.dup2(1, 2)"
 

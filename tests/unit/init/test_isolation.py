@@ -55,6 +55,13 @@ def facts(process: pathlib.Path, work: str = "/") -> dict[str, object]:
     return report(work, ControlGroup(str(process)), 12.5, str(process))
 
 
+def test_namespaces_are_told_by_their_inodes_and_unreadable_ones_are_null(process: pathlib.Path) -> None:
+    (process / "ns").mkdir()
+    (process / "ns" / "ipc").symlink_to("ipc:[4026531839]")
+    (process / "ns" / "uts").symlink_to("nonsense")
+    assert facts(process)["namespaces"] == {"cgroup": None, "ipc": 4026531839, "pid": None, "user": None, "uts": None}
+
+
 def test_the_facts_are_what_the_kernel_writes(process: pathlib.Path) -> None:
     found = facts(process)
     assert found["uids"] == [65_532] * 4

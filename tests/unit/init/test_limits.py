@@ -72,6 +72,18 @@ def test_one_byte_too_much_is_cut_and_ends_the_script(init: InitProcess, more: s
     assert result.seconds < 5
 
 
+def test_too_much_output_is_an_offence_even_of_a_script_that_is_gone(init: InitProcess) -> None:
+    # A pipe of 1 MiB takes it all while nobody reads, and the script succeeds.
+    source = "import fcntl, os; fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, 1 << 20); os.write(1, b'x' * 1_000_000)"
+    init.start(python(source), output_bytes=900_000)
+    time.sleep(0.5)
+    result = init.finish()
+    assert result.stdout == b"x" * 900_000
+    assert result.ended == ("output_limit", 0, None)
+    assert result.exit["output_truncated"] is True
+    assert result.exit["wall_seconds"] < 0.4
+
+
 def test_endless_output_is_delivered_to_the_last_byte_of_the_limit(init: InitProcess) -> None:
     result = init.run(["cat", "/dev/zero"], output_bytes=1_234_567)
     assert result.stdout == b"\0" * 1_234_567

@@ -1,0 +1,328 @@
+"""Processes: init is out of a script's reach, and whatever a script starts ends with it."""
+
+import pathlib
+import time
+
+import docker
+from harness import Daemon, owned_containers, wait_until
+from isolation.attacks import Attacks
+from skilljail import Limits, Outcome
+
+NO_ACCESS = {"EACCES", "EPERM"}
+
+
+def test_no_signal_harms_init(attacks: Attacks) -> None:
+    """Case 26: every signal, by every call that sends one; SIGKILL and SIGSTOP among them."""
+    script = """
+import ctypes, fcntl, os, signal, socket
+from kernel import call
+information = ctypes.create_string_buffer(128)
+for number in range(1, signal.NSIG):
+    ctypes.memmove(information, number.to_bytes(4, "little") + bytes(4) + (-1).to_bytes(4, "little", signed=True), 12)
+    try:
+        os.kill(1, number)
+    except OSError as error:
+        assert number in (32, 33), error  # the C library keeps these two for itself
+    call("tkill", 1, number)
+    call("tgkill", 1, 1, number)
+    call("rt_sigqueueinfo", 1, number, information)
+    call("rt_tgsigqueueinfo", 1, 1, number, information)
+    call("pidfd_send_signal", os.pidfd_open(1), number, 0, 0)
+# The kernel itself sends these when there is something to read.
+ours, theirs = socket.socketpair()
+for number in (0, signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM):
+    try:
+        fcntl.fcntl(ours, fcntl.F_SETOWN, 1)
+        fcntl.fcntl(ours, 10, number)  # F_SETSIG
+        fcntl.fcntl(ours, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    except OSError:
+        continue
+    theirs.send(b"x")
+open("made", "w").write("still served")
+print("still here")
+raise SystemExit(3)
+"""
+    result = attacks.run(script, artifacts=["made"])
+    assert (result.outcome, result.exit_code, result.signal) == (Outcome.EXITED, 3, None)
+    assert (result.stdout, result.stderr) == (b"still here\n", b"")
+    assert [one.content for one in result.artifacts] == [b"still served"]
+
+
+def test_killing_everybody_kills_nobody_but_its_own(attacks: Attacks) -> None:
+    """Case 25: `kill -9 -1`; bash survives its own call, and init everything."""
+    script = "sleep 600 & sleep 600 & kill -9 -1; wait; kill -9 1; echo survived; exit 5"
+    result = attacks.run(script, "x.sh")
+    assert (result.outcome, result.exit_code, result.stdout) == (Outcome.EXITED, 5, b"survived\n")
+
+
+def test_stopped_children_do_not_hold_up_the_end(attacks: Attacks) -> None:
+    """Cases 23, 25: SIGSTOP to all siblings, whose own stopped children ignore everything."""
+    script = """
+import os, signal, time
+for _ in range(20):
+    if os.fork() == 0:
+        for number in range(1, signal.NSIG):
+            try: signal.signal(number, signal.SIG_IGN)
+            except (OSError, ValueError): pass
+        while True: time.sleep(60)
+time.sleep(0.2)
+os.kill(-1, signal.SIGSTOP)
+print("stopped")
+"""
+    result = attacks.run(script)
+    assert (result.outcome, result.exit_code, result.stdout) == (Outcome.EXITED, 0, b"stopped\n")
+    assert result.usage.wall_seconds < 5
+
+
+def test_init_can_be_neither_read_nor_traced(attacks: Attacks) -> None:
+    """Cases 26, 45, 76, 77: memory, environment, descriptors, program, root, namespaces of PID 1."""
+    found = attacks.report("""
+import json, os
+from attempt import attempt
+from kernel import call
+files = ("mem", "environ", "maps", "smaps", "pagemap", "auxv", "stack", "syscall", "personality", "io", "mountstats", "wchan",
+    "task/1/mem", "task/1/environ", "task/1/maps")
+links = ("exe", "cwd", "root", "fd/0", "fd/1", "fd/2", "fd/3", "fd/4", "ns/mnt", "ns/net", "ns/user", "ns/pid")
+folders = ("fd", "map_files", "ns", "root", "cwd", "task/1/fd", "fdinfo")
+def readable(path):
+    with open(f"/proc/1/{path}", "rb") as file:
+        return file.read(16)
+def opened(path, flags):
+    return os.open(f"/proc/1/{path}", flags)
+found = {f"read {one}": attempt(lambda: readable(one)) for one in files}
+found |= {f"write {one}": attempt(lambda: opened(one, os.O_WRONLY))
+    for one in ("mem", "clear_refs", "oom_score_adj", "oom_adj", "comm", "coredump_filter", "uid_map", "setgroups",
+        "autogroup", "loginuid", "sched", "timens_offsets")}
+found |= {f"link {one}": attempt(lambda: os.readlink(f"/proc/1/{one}")) for one in links}
+found |= {f"open {one}": attempt(lambda: opened(one, os.O_RDONLY)) for one in links}
+found |= {f"open for writing {one}": attempt(lambda: opened(one, os.O_WRONLY)) for one in links[:7]}
+found |= {f"list {one}": attempt(lambda: os.listdir(f"/proc/1/{one}")) for one in folders}
+found |= {f"information of descriptor {one}": attempt(lambda: readable(f"fdinfo/{one}")) for one in range(8)}
+pidfd = os.pidfd_open(1)
+found |= {f"descriptor {one}": call("pidfd_getfd", pidfd, one, 0) for one in range(8)}
+found |= {f"ptrace {one}": call("ptrace", one, 1, 0, 0) for one in (16, 0x4206)}
+vector = b"".join((id(found)).to_bytes(8, "little") for _ in range(2))
+found["process_vm_readv"] = call("process_vm_readv", 1, vector, 1, vector, 1, 0)
+found["process_vm_writev"] = call("process_vm_writev", 1, vector, 1, vector, 1, 0)
+found["process_madvise"] = call("process_madvise", pidfd, vector, 1, 4, 0)
+found["setns"] = call("setns", pidfd, 0x20000)
+print(json.dumps(found))
+""")
+    # It has no such file, or no such descriptor to tell about: as good as closed.
+    closed = NO_ACCESS | {"ENOENT", "ENOSYS"}
+    assert len(found) > 80
+    told = {name: answer for name, answer in found.items() if answer not in closed}
+    # Names of descriptors, and whether it waits, say nothing.
+    assert {name for name in told if name not in {"list fdinfo", "read wchan"}} == set()
+
+
+def test_no_call_reaches_init(attacks: Attacks) -> None:
+    """Case 26: calls that ask only for the same user, and steer another process: its limits, its turn to run."""
+    found = attacks.report("""
+import ctypes, json, os, resource
+from attempt import attempt
+from kernel import call
+idle = ctypes.create_string_buffer((48).to_bytes(4, "little") + (5).to_bytes(4, "little") + bytes(40))
+found = {
+    "setpriority": attempt(lambda: os.setpriority(os.PRIO_PROCESS, 1, 5)),
+    "setpriority of its group": attempt(lambda: os.setpriority(os.PRIO_PGRP, 1, 5)),
+    "setpriority of its user": attempt(lambda: os.setpriority(os.PRIO_USER, os.getuid(), 5)),
+    "sched_setscheduler": attempt(lambda: os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0))),
+    "sched_setparam": attempt(lambda: os.sched_setparam(1, os.sched_param(0))),
+    "sched_setattr": call("sched_setattr", 1, idle, 0),
+    "sched_setaffinity": attempt(lambda: os.sched_setaffinity(1, {min(os.sched_getaffinity(0))})),
+    "ioprio_set": call("ioprio_set", 1, 1, 3 << 13),
+    "ioprio_set of its user": call("ioprio_set", 3, os.getuid(), 3 << 13),
+}
+for name in ("NOFILE", "CPU", "AS", "FSIZE", "SIGPENDING"):
+    which = getattr(resource, f"RLIMIT_{name}")
+    found[f"prlimit {name}"] = attempt(lambda: resource.prlimit(1, which, resource.getrlimit(which)))
+nice = int(open("/proc/1/stat").read().rpartition(")")[2].split()[16])
+print(json.dumps({"refused": found, "nice": nice}))
+""")
+    assert {name: answer for name, answer in found["refused"].items() if answer not in NO_ACCESS} == {}
+    assert found["nice"] == 0
+
+
+def test_a_script_that_breaks_init_gets_no_exit_code(attacks: Attacks) -> None:
+    """Case 26: if a script found a way, its caller must be told; here its limits are tried."""
+    script = """
+import resource, time
+print("before")
+for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_CPU):
+    try: resource.prlimit(1, which, (0, 0))
+    except PermissionError: pass
+time.sleep(1.5)
+"""
+    started = time.monotonic()
+    result = attacks.run(script)
+    assert result.stdout == b"before\n"
+    assert (result.outcome, result.exit_code) in {(Outcome.EXITED, 0), (Outcome.SANDBOX_ERROR, None)}
+    assert time.monotonic() - started < 15
+
+
+def test_a_script_has_its_three_descriptors_and_a_session_without_terminal(attacks: Attacks) -> None:
+    """Cases 52, 77."""
+    found = attacks.report("""
+import fcntl, json, os
+from attempt import attempt
+from kernel import call
+print(json.dumps({
+    "descriptors": [fd for fd in range(1024) if attempt(lambda: fcntl.fcntl(fd, fcntl.F_GETFD)) != "EBADF"],
+    "terminals": [fd for fd in (0, 1, 2) if os.isatty(fd)],
+    "/dev/tty": attempt(lambda: os.open("/dev/tty", os.O_RDWR)),
+    "/dev/console": attempt(lambda: os.open("/dev/console", os.O_RDWR)),
+    "session": os.getsid(0) == os.getpid() == os.getpgid(0),
+    "inject": [call("ioctl", fd, request, b"x") for fd in (0, 1, 2) for request in (0x5412, 0x541C)],
+}))
+""")
+    assert found == {
+        "descriptors": [0, 1, 2],
+        "terminals": [],
+        "/dev/tty": "ENXIO",
+        "/dev/console": "ENOENT",
+        "session": True,
+        "inject": ["EPERM"] * 6,
+    }
+
+
+def test_a_terminal_of_ones_own_is_no_way_to_inject_either(attacks: Attacks) -> None:
+    """Case 52: CVE-2017-5226. A pseudo-terminal may be made; nothing types into it but its master."""
+    found = attacks.report("""
+import json, os
+from kernel import call
+master, slave = os.openpty()
+print(json.dumps([call("ioctl", fd, request, b"x") for fd in (master, slave) for request in (0x5412, 0x541C)]))
+""")
+    assert found == ["EPERM"] * 4
+
+
+def test_a_daemonized_child_is_dead_on_the_host_when_the_run_is_over(
+    attacks: Attacks, daemon: Daemon, engine_api: docker.APIClient
+) -> None:
+    """Case 22: double fork, own session, all signals ignored; seen by the engine before, and gone after."""
+    script = """
+import os, signal, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for number in range(1, signal.NSIG):
+            try: signal.signal(number, signal.SIG_IGN)
+            except (OSError, ValueError): pass
+        for fd in range(3): os.close(fd)
+        while True: time.sleep(1)
+    os._exit(0)
+os.wait()
+print("daemonized")
+time.sleep(1)
+"""
+    with attacks.under_way(script) as stream:
+        (container,) = owned_containers(engine_api, daemon.owner)
+        wait_until(lambda: len(_host_pids(engine_api, container)) == 3)
+        pids = _host_pids(engine_api, container)
+        result = stream.wait()
+    assert (result.outcome, result.exit_code, result.stdout) == (Outcome.EXITED, 0, b"daemonized\n")
+    assert owned_containers(engine_api, daemon.owner) == []
+    assert [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()] == []
+
+
+def test_a_child_that_is_cloned_as_a_sibling_is_nobody_special(attacks: Attacks) -> None:
+    """Case 33: CLONE_PARENT makes a child of init; neither its end nor its status is the script's."""
+    script = """
+import os, signal, time
+from kernel import call
+CLONE_PARENT = 0x00008000
+for status in (99, None):
+    if call("clone", CLONE_PARENT | signal.SIGCHLD) == "done 0":
+        assert os.getppid() == 1
+        if status is not None: os._exit(status)
+        while True: time.sleep(1)
+# A thread group's end tells its parent by a signal of its choice: here one that would kill.
+if call("clone", signal.SIGKILL) == "done 0":
+    if os.fork() == 0: time.sleep(60)
+    os._exit(0)
+"""
+    result = attacks.run(script + "time.sleep(0.3)\nprint('end')\nraise SystemExit(7)\n")
+    # The script's own child told its end by SIGKILL: the script asked for it.
+    assert (result.outcome, result.exit_code, result.signal) == (Outcome.SIGNALED, None, 9)
+    result = attacks.run(script.partition("# A thread")[0] + "time.sleep(0.3)\nprint('end')\nraise SystemExit(7)\n")
+    assert (result.outcome, result.exit_code, result.stdout, result.stderr) == (Outcome.EXITED, 7, b"end\n", b"")
+
+
+def test_a_child_may_be_traced_by_nobody(attacks: Attacks) -> None:
+    """Cases 33, 36: not even by its parent, and its memory is its own."""
+    found = attacks.report("""
+import ctypes, json, os, time
+from attempt import attempt
+from kernel import call
+pid = os.fork()
+if pid == 0:
+    time.sleep(60)
+buffer = ctypes.create_string_buffer(16)
+vector = ctypes.create_string_buffer(ctypes.addressof(buffer).to_bytes(8, "little") + (16).to_bytes(8, "little"))
+print(json.dumps({
+    "attach": call("ptrace", 16, pid, 0, 0),
+    "seize": call("ptrace", 0x4206, pid, 0, 0),
+    "be traced": call("ptrace", 0, 0, 0, 0),
+    "read": call("process_vm_readv", pid, vector, 1, vector, 1, 0),
+    "write": call("process_vm_writev", pid, vector, 1, vector, 1, 0),
+    "descriptor": call("pidfd_getfd", os.pidfd_open(pid), 0, 0),
+}))
+os.kill(pid, 9)
+""")
+    assert found == dict.fromkeys(("attach", "seize", "be traced", "read", "write", "descriptor"), "EPERM")
+
+
+def test_orphans_are_buried(attacks: Attacks) -> None:
+    """Case 27: and hundreds of them, more than may live at one time, leave nothing behind."""
+    found = attacks.report(
+        """
+import json, os, time
+for _ in range(500):
+    if (pid := os.fork()) == 0:
+        if os.fork() == 0: os._exit(0)
+        os._exit(0)
+    os.waitpid(pid, 0)
+deadline = time.monotonic() + 5
+def others():
+    return [name for name in os.listdir("/proc") if name.isdigit() and int(name) not in (1, os.getpid())]
+while others() and time.monotonic() < deadline: time.sleep(0.01)
+print(json.dumps(others()))
+""",
+        limits=Limits(pids=32),
+    )
+    assert found == []
+
+
+def test_thousands_of_short_lived_processes_are_no_bomb(attacks: Attacks) -> None:
+    """Cases 1, 27: one after the other they stay within the limit."""
+    script = """
+for ((i = 0; i < 3000; i++)); do (:); done
+echo done
+"""
+    result = attacks.run(script, "x.sh", limits=Limits(pids=8))
+    assert (result.outcome, result.exit_code, result.stdout, result.stderr) == (Outcome.EXITED, 0, b"done\n", b"")
+    assert result.usage.pids_limit_hits == 0
+
+
+def test_runs_at_the_same_time_see_nothing_of_each_other(attacks: Attacks) -> None:
+    """Cases 25, 36: neither a process nor a signal passes from one to the other."""
+    victim = "import signal, sys, time\nprint('up')\ntime.sleep(2.5)\nprint('unharmed')\n"
+    attack = """
+import json, os, signal
+from attempt import attempt
+seen = {name: open(f"/proc/{name}/cmdline").read() for name in os.listdir("/proc") if name.isdigit()}
+sent = {attempt(lambda: os.kill(pid, signal.SIGKILL)) for pid in range(2, 33000) if pid != os.getpid()}
+print(json.dumps({"seen": len(seen), "sent": sorted(sent), "all": attempt(lambda: os.kill(-1, 9))}))
+"""
+    with attacks.under_way(victim) as stream:
+        found = attacks.report(attack)
+        result = stream.wait()
+    assert found == {"seen": 2, "sent": ["ESRCH"], "all": "ESRCH"}
+    assert (result.outcome, result.exit_code, result.stdout) == (Outcome.EXITED, 0, b"up\nunharmed\n")
+
+
+def _host_pids(engine_api: docker.APIClient, container: str) -> list[int]:
+    """The processes of a sandbox by the host's numbers."""
+    top = engine_api.top(container)
+    return [int(row[top["Titles"].index("PID")]) for row in top["Processes"]]

@@ -1,0 +1,234 @@
+"""Resources that `tests/integration/test_outcomes.py` leaves out: bombs of every interpreter, and memory in disguise."""
+
+import hashlib
+import threading
+import time
+
+import docker
+import pytest
+import skilljail
+from harness import Daemon, owned_containers
+from isolation.attacks import Attacks
+from skilljail import Limits, Outcome
+
+MIB = 1024 * 1024
+RESPONSIVE_SECONDS = 2.0
+"""Within which the daemon answers, whatever its sandboxes do."""
+
+FORK_BOMBS = {
+    "python": ("x.py", "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass\n"),
+    "bash": ("x.sh", ":(){ :|:& };: 2>/dev/null; exec 2>/dev/null; while :; do (sleep 30 &); done"),
+    "node": (
+        "x.js",
+        "const { spawn } = require('child_process');\n"
+        "const bomb = () => { spawn(process.execPath, [__filename]).on('error', () => 0); setImmediate(bomb); };\n"
+        "bomb();\n",
+    ),
+    "pwsh": (
+        "x.ps1",
+        "while ($true) { try { $null = Start-Process sleep 30 -PassThru -ErrorAction Stop } catch { } }\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("interpreter", FORK_BOMBS)
+def test_a_fork_bomb_ends_and_the_daemon_answers_meanwhile(
+    attacks: Attacks, daemon: Daemon, engine_api: docker.APIClient, interpreter: str
+) -> None:
+    """Case 1: in each interpreter's way; another caller is served, and nothing is left."""
+    name, script = FORK_BOMBS[interpreter]
+    limits = Limits(pids=64, wall_seconds=4, cpu_seconds=20)
+    ended: list[skilljail.RunResult] = []
+    bomb = threading.Thread(target=lambda: ended.append(attacks.run(script, name, limits=limits)))
+    bomb.start()
+    slowest = 0.0
+    while bomb.is_alive():
+        started = time.monotonic()
+        attacks.client.capabilities()
+        slowest = max(slowest, time.monotonic() - started)
+        time.sleep(0.05)
+    assert slowest < RESPONSIVE_SECONDS
+    (result,) = ended
+    # One that waits between two tries, as bash does, is not stopped before its time.
+    assert result.outcome in {Outcome.PIDS_LIMIT, Outcome.WALL_TIMEOUT}
+    assert result.exit_code is None
+    assert result.usage.pids_limit_hits
+    assert result.usage.wall_seconds < 6
+    assert owned_containers(engine_api, daemon.owner) == []
+
+
+def test_a_chain_of_processes_ends_with_its_script(attacks: Attacks) -> None:
+    """Case 2: each forks the next and ends, so that there is never more than one; none is there to be found."""
+    chain = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    while True:
+        if os.fork(): os._exit(0)
+"""
+    result = attacks.run(chain + "time.sleep(0.3)\nprint('end')\n")
+    assert (result.outcome, result.exit_code, result.stdout) == (Outcome.EXITED, 0, b"end\n")
+    assert result.usage.wall_seconds < 3
+
+
+def test_a_chain_of_processes_does_not_evade_the_cpu_time(attacks: Attacks) -> None:
+    """Case 2: what the dead ones used counts."""
+    chain = """
+import os, time
+if os.fork() == 0:
+    while True:
+        if os.fork(): os._exit(0)
+        for _ in range(20000): pass
+time.sleep(30)
+"""
+    result = attacks.run(chain, limits=Limits(cpu_seconds=1, wall_seconds=20))
+    assert (result.outcome, result.exit_code) == (Outcome.CPU_TIMEOUT, None)
+
+
+def test_threads_count_as_processes(attacks: Attacks) -> None:
+    """Case 3."""
+    script = """
+import threading, time
+try:
+    for _ in range(64): threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
+except RuntimeError:
+    print("refused")
+    raise SystemExit(4)
+"""
+    result = attacks.run(script, limits=Limits(pids=16))
+    assert (result.outcome, result.exit_code, result.stdout) == (Outcome.PIDS_LIMIT, 4, b"refused\n")
+
+
+MEMORY = {
+    "shared mapping": "held = mmap.mmap(-1, SIZE)\nfor at in range(0, SIZE, 4096): held[at] = 1",
+    "memfd": "fd = os.memfd_create('x')\nfor _ in range(SIZE >> 20): os.write(fd, bytes(1 << 20))",
+    "unlinked file": "fd = os.open('/dev/shm/x', os.O_CREAT | os.O_RDWR)\nos.unlink('/dev/shm/x')\n"
+    "for _ in range(SIZE >> 20): os.write(fd, bytes(1 << 20))",
+    "System V": "libc.shmat.restype = ctypes.c_void_p\nsegment = libc.shmget(0, ctypes.c_size_t(SIZE), 0o1600)\n"
+    "ctypes.memset(libc.shmat(segment, None, 0), 1, SIZE)",
+    "pipes": "held = []\nwhile True:\n    held.append(os.pipe())\n    fcntl.fcntl(held[-1][1], fcntl.F_SETPIPE_SZ, 1 << 20)\n"
+    "    os.write(held[-1][1], bytes(1 << 20))",
+}
+
+
+@pytest.mark.parametrize("kind", MEMORY)
+def test_memory_that_belongs_to_no_process_counts(attacks: Attacks, kind: str) -> None:
+    """Case 6: shared, anonymous, deleted, or of the kernel's own."""
+    script = f"import ctypes, fcntl, mmap, os\nSIZE = 62 << 20\nlibc = ctypes.CDLL(None)\n{MEMORY[kind]}\nprint('held')"
+    limits = Limits(memory_bytes=48 * MIB, disk_bytes=47 * MIB)
+    result = attacks.run(script, limits=limits)
+    assert b"held" not in result.stdout
+    refused = b"OSError" in result.stderr  # pipes have a limit of their own for each user
+    assert (result.outcome, result.exit_code) == (Outcome.OOM_KILLED, None) or (kind == "pipes" and refused)
+    peak = result.usage.peak_memory_bytes
+    assert peak is None or peak <= 48 * MIB
+
+
+def test_a_script_that_offers_init_to_the_kernel_gets_no_exit_code(attacks: Attacks) -> None:
+    """Cases 4, 42: no process is larger than init, none may be killed before it, and memory runs out."""
+    script = """
+echo -17 >/proc/self/oom_score_adj 2>/dev/null && echo lowered below
+echo 0 >/proc/self/oom_score_adj 2>/dev/null
+echo 1000 >/proc/1/oom_score_adj 2>/dev/null && echo offered init
+(while :; do echo $SECONDS; done >/dev/null) & (exec dd if=/dev/zero of=/dev/shm/fill bs=64k status=none) &
+exec dd if=/dev/zero of=/work/tmp/fill bs=64k status=none
+"""
+    result = attacks.run(script, "x.sh", limits=Limits(memory_bytes=48 * MIB, disk_bytes=47 * MIB, wall_seconds=10))
+    assert (result.outcome, result.stdout) == (Outcome.OOM_KILLED, b"")
+    assert result.exit_code != 0
+
+
+def test_there_is_no_swap_for_a_sandbox(attacks: Attacks, daemon: Daemon, engine_api: docker.APIClient) -> None:
+    """Case 7: as the engine was told, and as the kernel says where it counts swap."""
+    script = """
+import pathlib
+top = pathlib.Path("/sys/fs/cgroup")
+old, new = top / "memory/memory.memsw.limit_in_bytes", top / "memory.swap.max"
+if old.exists(): swap = int(old.read_text()) - int((top / "memory/memory.limit_in_bytes").read_text())
+else: swap = new.read_text().strip() if new.exists() else "not counted"
+import sys, time
+sys.stdout.write(f"{swap}\\n")
+time.sleep(10)
+"""
+    with attacks.under_way(script) as stream:
+        (container,) = owned_containers(engine_api, daemon.owner)
+        host = engine_api.inspect_container(container)["HostConfig"]
+        stream.cancel()
+        result = stream.wait()
+    assert host["Memory"] == host["MemorySwap"] == 512 * MIB
+    assert result.stdout in {b"0\n", b"not counted\n"}
+
+
+def test_a_line_that_never_ends_comes_in_small_pieces(attacks: Attacks) -> None:
+    """Case 14: tens of megabytes without a newline, in order and whole."""
+    block = bytes(range(32, 127)) * 700
+    script = "import sys\nfor _ in range(750): sys.stdout.buffer.write(bytes(range(32, 127)) * 700)\n"
+    digest, position, largest = hashlib.sha256(), 0, 0
+    skill = attacks.make_skill({"x.py": script})
+    with attacks.client.stream(skill, "x.py", limits=Limits(output_bytes=64 * MIB)) as stream:
+        for event in stream:
+            if isinstance(event, skilljail.Output):
+                assert event.offset == position
+                position += len(event.data)
+                largest = max(largest, len(event.data))
+                digest.update(event.data)
+    expected = hashlib.sha256()
+    for _ in range(750):
+        expected.update(block)
+    assert (position, digest.digest()) == (750 * len(block), expected.digest())
+    assert largest <= 65_536
+    assert stream.result is not None
+    assert (stream.result.outcome, stream.result.exit_code) == (Outcome.EXITED, 0)
+
+
+def test_no_core_is_written(attacks: Attacks) -> None:
+    """Case 19: neither by default nor when a script asks for it."""
+    script = """
+import os, resource, signal
+try: resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+except ValueError: print(resource.getrlimit(resource.RLIMIT_CORE))
+if os.fork() == 0: os.kill(os.getpid(), signal.SIGQUIT)
+print(os.WCOREDUMP(os.wait()[1]), sorted(os.listdir()))
+os.kill(os.getpid(), signal.SIGABRT)
+"""
+    result = attacks.run(script, artifacts=["**"])
+    assert (result.outcome, result.exit_code, result.signal) == (Outcome.SIGNALED, None, 6)
+    assert result.stdout == b"(0, 0)\nFalse ['SKILL.md', 'scripts']\n"
+    assert (result.artifacts, result.skipped_artifacts) == ((), ())
+
+
+def test_a_file_can_be_no_larger_than_the_work_directory_not_even_a_sparse_one(attacks: Attacks) -> None:
+    """Case 10: a terabyte of holes; the largest that can be made is judged by its size, and not read."""
+    script = """
+import os, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with open("giant", "wb") as file:
+    for size in (1 << 50, 1 << 40, 128 << 20):
+        try: os.truncate(file.fileno(), size)
+        except OSError as error: print(error.errno)
+        else: print("made", size)
+"""
+    started = time.monotonic()
+    result = attacks.run(script, artifacts=["*"])
+    assert (result.outcome, result.exit_code) == (Outcome.EXITED, 0)
+    assert result.stdout == b"27\n27\nmade 134217728\n"
+    assert [(one.path, one.reason) for one in result.skipped_artifacts] == [("giant", "SIZE_LIMIT")]
+    assert result.artifacts == ()
+    assert time.monotonic() - started < 10
+
+
+def test_descriptors_that_one_run_uses_up_are_not_missing_in_another(attacks: Attacks) -> None:
+    """Case 17: many processes with all the descriptors that each may have."""
+    script = """
+import os, time
+for _ in range(20):
+    if os.fork() == 0:
+        try:
+            while True: os.open("/dev/null", os.O_RDONLY)
+        except OSError: time.sleep(30)
+time.sleep(0.5)
+print("exhausted")
+time.sleep(30)
+"""
+    with attacks.under_way(script):
+        assert attacks.report("import json; print(json.dumps(len([open('/dev/null') for _ in range(500)])))") == 500

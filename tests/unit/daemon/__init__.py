@@ -1,0 +1,1 @@
+"""The daemon's own modules, without an engine and without a container."""

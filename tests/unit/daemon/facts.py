@@ -1,0 +1,68 @@
+"""What an init reports about its confinement that is as it should be, see `skilljail_init.isolation`."""
+
+from typing import Any
+
+from skilljaild.engines.floor import container_floor
+from skilljaild.limits import Limits
+
+__all__ = ["LIMITS", "good_facts"]
+
+MIB = 1024 * 1024
+
+LIMITS = Limits(
+    wall_seconds=10.0,
+    cpu_seconds=5.0,
+    cpus=1.5,
+    memory_bytes=256 * MIB,
+    pids=64,
+    disk_bytes=64 * MIB,
+    disk_inodes=1_000,
+    open_files=256,
+    output_bytes=1_000,
+    artifact_count=3,
+    artifact_bytes=100_000,
+)
+"""Limits of a test's run."""
+
+
+def good_facts(limits: Limits = LIMITS) -> dict[str, Any]:
+    """The isolation facts of a sandbox on cgroup v2 in which everything holds."""
+    floor = container_floor()
+    return {
+        "pid": 1,
+        "uids": [floor.user] * 4,
+        "gids": [floor.group] * 4,
+        "groups": [floor.group],
+        "capabilities": dict.fromkeys(("inheritable", "permitted", "effective", "bounding", "ambient"), 0),
+        "no_new_privileges": True,
+        "seccomp_mode": 2,
+        "interfaces": ["lo"],
+        "root_read_only": True,
+        "mounts": [
+            {"path": "/", "type": "overlay", "options": ["ro", "relatime"]},
+            {"path": "/proc", "type": "proc", "options": ["rw", "nosuid", "nodev", "noexec"]},
+            {"path": "/proc/kcore", "type": "tmpfs", "options": ["rw", "nosuid"]},
+            {"path": "/dev", "type": "tmpfs", "options": ["rw", "nosuid"]},
+            {"path": "/dev/shm", "type": "tmpfs", "options": ["rw", "nosuid", "nodev", "noexec"]},
+            {"path": "/sys", "type": "sysfs", "options": ["ro", "nosuid", "nodev", "noexec"]},
+            {"path": "/sys/fs/cgroup", "type": "cgroup2", "options": ["ro", "nosuid", "nodev", "noexec"]},
+            {"path": "/etc/hosts", "type": "ext4", "options": ["rw", "relatime"]},
+            {"path": floor.work_path, "type": "tmpfs", "options": ["rw", "nosuid", "nodev"]},
+        ],
+        "work": {"bytes": limits.disk_bytes, "inodes": limits.disk_inodes},
+        "cgroup": {
+            "version": 2,
+            "memory_bytes": limits.memory_bytes,
+            "swap_bytes": 0,
+            "pids": limits.pids,
+            "cpu_quota_microseconds": round(limits.cpus * 100_000),
+            "cpu_period_microseconds": 100_000,
+        },
+        "rlimits": {
+            "open_files": [limits.open_files] * 2,
+            "core_bytes": [0, 0],
+            "file_bytes": [limits.disk_bytes] * 2,
+        },
+        "dumpable": False,
+        "start_time": 1_700_000_000.0,
+    }
