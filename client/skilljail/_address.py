@@ -52,6 +52,9 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> "Address":
         """Reads `unix:/path`, `unix:///path`, `/path` or `host:port`. Raises InvalidAddress."""
+        if not isinstance(text, str):
+            kind = type(text).__name__
+            raise InvalidAddress(f"an address is a str such as 'unix:/path' or 'host:port', not {kind}; use str(…)")
         if text.startswith("unix:"):
             path = text.removeprefix("unix:")
             return cls._of_socket(text, path[2:] if path.startswith("///") else path)

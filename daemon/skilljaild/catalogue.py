@@ -4,7 +4,7 @@ import dataclasses
 import time
 
 from skilljaild.config import ImagesConfig
-from skilljaild.engines.base import Engine, EngineUnavailable, Image, ImageMissing
+from skilljaild.engines.base import Engine, EngineError, EngineUnavailable, Image, ImageMissing
 from skilljaild.errors import Reason, Refusal
 
 __all__ = ["Catalogue", "CatalogueEntry"]
@@ -53,6 +53,9 @@ class Catalogue:
             return CatalogueEntry(reference, None, fault)
         except EngineUnavailable as error:
             raise Refusal(Reason.ENGINE_UNAVAILABLE, str(error), retry_seconds=5) from error
+        except EngineError as error:
+            fault = f"the engine cannot look up {reference} ({error}); correct images.{interpreter}"
+            return CatalogueEntry(reference, None, fault)
         return CatalogueEntry(reference, image, "")
 
     async def image(self, interpreter: str) -> Image:

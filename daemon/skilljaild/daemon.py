@@ -10,7 +10,7 @@ from skilljaild import __version__
 from skilljaild.bundles.store import BlobStores
 from skilljaild.catalogue import Catalogue
 from skilljaild.config import Config, EngineConfig
-from skilljaild.engines.base import Engine, EngineReport
+from skilljaild.engines.base import Engine, EngineError, EngineReport
 from skilljaild.engines.docker import DockerEngine
 from skilljaild.engines.floor import container_floor
 from skilljaild.instance import instance
@@ -98,5 +98,6 @@ async def _serve(config: Config, engine: Engine, report: EngineReport, owner: st
         watch.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await watch
-        await reaper.sweep()
+        with contextlib.suppress(EngineError):  # the engine is away; the next start sweeps first
+            await reaper.sweep()
     log.info("stopped")

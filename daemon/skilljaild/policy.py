@@ -97,14 +97,19 @@ def effective_limits(asked: AskedLimits, default: Limits, ceiling: Limits) -> Li
     return limits
 
 
+_CONTRACT_NAMES = {"wall_seconds": "wall_time", "cpu_seconds": "cpu_time"}
+"""Where the contract's name of a limit is not the configuration's."""
+
+
 def _check_limit(name: str, value: float, floor: float, ceiling: float) -> None:
-    field = f"limits.{name}"
-    if not math.isfinite(value) or value < floor:
+    limit = _CONTRACT_NAMES.get(name, name)
+    field = f"limits.{limit}"
+    if math.isnan(value) or value < floor:
         raise Refusal(
             Reason.LIMIT_INVALID,
-            f"{field}: {value:,} is too small to run anything; ask for {floor:,} or more, or leave it out",
+            f"{field}: with {value:,} nothing can run; ask for {floor:,} or more, or leave it out",
             field=field,
-            limit=name,
+            limit=limit,
         )
     if value > ceiling:
         raise Refusal(
@@ -112,7 +117,7 @@ def _check_limit(name: str, value: float, floor: float, ceiling: float) -> None:
             f"{field}: {value:,} is above this daemon's ceiling of {ceiling:,}; ask for less, or have its operator "
             f"raise limits.ceiling.{name}",
             field=field,
-            limit=name,
+            limit=limit,
             asked=f"{value}",
             ceiling=f"{ceiling}",
         )

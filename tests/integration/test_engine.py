@@ -252,7 +252,7 @@ async def test_verify_refuses_a_sandbox_that_is_weaker_than_the_floor(
     await engine.probe()
     dialect = engine._dialect  # noqa: SLF001  to make what no caller can make
     floor, name = container_floor(), sandbox_name(spec.run_id)
-    body = container_config(engine_api, dialect, spec, floor, "")
+    body = container_config(engine_api, dialect, spec, floor)
     weaken(body)
     dialect.prepare_work(engine_api, name, spec, floor, labels_of(spec))
     engine_api.create_container_from_config(body, name=name)

@@ -1,6 +1,6 @@
 """Files: what can be written, what stays behind, and what comes back as an artifact."""
 
-import threading
+import json
 import time
 
 import grpc
@@ -9,7 +9,7 @@ import skilljail
 from harness import INTERPRETERS, Daemon
 from isolation.attacks import Attacks
 from skilljail import Limits, Outcome
-from skilljail.v1 import run_pb2, script_runner_pb2, script_runner_pb2_grpc
+from skilljail.v1 import script_runner_pb2, script_runner_pb2_grpc
 
 MIB = 1024 * 1024
 
@@ -117,7 +117,6 @@ server.listen()
 port = socket.create_server(("127.0.0.1", 47113))
 lock = open("/etc/passwd")
 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-fcntl.fcntl(lock, 1024, fcntl.F_RDLCK) if False else None
 subprocess.Popen(["sleep", "600"], start_new_session=True)
 print("everywhere")
 sys.stdout.flush()
@@ -179,3 +178,249 @@ def test_nothing_of_a_run_is_there_for_one_at_the_same_time(attacks: Attacks) ->
     """Cases 18, 61: the same, while the first one still runs; the image's files are locked for itself alone."""
     with attacks.under_way(LEAVE_TRACES, argv=["30"]):
         assert attacks.report(FIND_TRACES) == NO_TRACES
+
+
+def test_the_programs_of_an_image_are_the_same_after_an_attack_on_their_pages(attacks: Attacks) -> None:
+    """Case 35: every sandbox of an image shares its pages; none of the ways to write into them without a right works."""
+    hashes = """
+import hashlib, json, os, pathlib
+paths = [os.path.realpath("/proc/self/exe"), "/usr/bin/bash", "/etc/passwd", *map(str, pathlib.Path("/opt/skilljail/init").rglob("*.py")),
+    *map(str, pathlib.Path("/usr/lib").glob("*-linux-gnu/libc.so.6"))]
+print(json.dumps({path: hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest() for path in paths}))
+"""
+    attack = """
+import ctypes, json, os, threading
+from attempt import attempt
+from kernel import call
+target = os.path.realpath("/proc/self/exe")
+fd = os.open(target, os.O_RDONLY)
+reading, writing = os.pipe()
+found = {"opened": attempt(lambda: os.open(target, os.O_RDWR)), "AF_ALG": call("socket", 38, 5, 0),
+    "vmsplice": call("vmsplice", writing, 0, 0, 0), "userfaultfd": call("userfaultfd", 0)}
+# Dirty Pipe (CVE-2022-0847): a pipe whose buffers may be merged, then the file's page, then ours.
+os.write(writing, bytes(65536)); os.read(reading, 65536)
+os.splice(fd, writing, 1, offset_src=0)
+os.write(writing, b"attacked" * 8)
+# Dirty COW (CVE-2016-5195): a private copy, thrown away while it is written through /proc/self/mem.
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+page = libc.mmap(None, 4096, 1, 2, fd, 0)
+memory = os.open("/proc/self/mem", os.O_RDWR)
+done = threading.Event()
+def discard():
+    while not done.is_set(): libc.madvise(ctypes.c_void_p(page), 4096, 4)
+thread = threading.Thread(target=discard); thread.start()
+for _ in range(20000):
+    try: os.pwrite(memory, b"attacked", page + 64)
+    except OSError: break
+done.set(); thread.join()
+print(json.dumps(found))
+"""
+    before = attacks.report(hashes)
+    found = attacks.report(attack)
+    assert len(before) > 10
+    assert found.pop("opened") in {"EROFS", "EACCES", "ETXTBSY"}
+    assert found == {"AF_ALG": "EAFNOSUPPORT", "vmsplice": "EPERM", "userfaultfd": "EPERM"}
+    assert attacks.report(hashes) == before
+
+
+def test_a_folder_tree_of_a_thousand_levels_is_searched_no_deeper_than_allowed(attacks: Attacks) -> None:
+    """Case 20: and what is beside it still comes."""
+    script = """
+import os
+root = os.open(".", os.O_RDONLY)
+for _ in range(1000):
+    os.mkdir("d"); os.chdir("d")
+open("deepest.txt", "w").close()
+os.chdir(root)
+open("z.txt", "w").write("shallow")
+"""
+    started = time.monotonic()
+    result = attacks.run(script, artifacts=["**/*.txt"])
+    assert (result.outcome, result.exit_code) == (Outcome.EXITED, 0)
+    assert {one.path: one.content for one in result.artifacts} == {"z.txt": b"shallow"}
+    assert [(one.path, one.reason) for one in result.skipped_artifacts] == [("/".join(["d"] * 32), "DEPTH_LIMIT")]
+    assert time.monotonic() - started < 5
+
+
+def test_collecting_is_bounded_whatever_there_is_to_look_at(attacks: Attacks) -> None:
+    """Case 21: ten thousand files, links to large ones among them, and patterns made to be slow."""
+    script = """
+import os
+with open("large", "wb") as file: file.truncate(32 << 20)
+for number in range(100): os.symlink("large", f"link{number}")
+for number in range(100): os.link("large", f"hard{number}")
+for number in range(10_000): open("a" * 60 + f"{number}b", "w").close()
+"""
+    patterns = ["*a" * 30 + "*c", "**/" * 20 + "*a*a*a*a*x", "link*", "hard*", *[f"{'?' * 40}*{number}*z" for number in range(40)]]
+    started = time.monotonic()
+    result = attacks.run(script, artifacts=patterns, limits=Limits(disk_inodes=16_000, wall_seconds=20))
+    assert (result.outcome, result.exit_code, result.artifacts) == (Outcome.EXITED, 0, ())
+    reasons = [one.reason for one in result.skipped_artifacts]
+    assert reasons.count("NOT_A_REGULAR_FILE") == 100 or "TIME_LIMIT" in reasons
+    assert reasons.count("SIZE_LIMIT") == 100 or "TIME_LIMIT" in reasons
+    assert time.monotonic() - started < 20
+
+
+def test_hard_links_are_files_like_any_other_and_reach_nothing_else(attacks: Attacks) -> None:
+    """Case 64."""
+    found = """
+import os
+from attempt import attempt
+open("one", "w").write("same")
+os.link("one", "two")
+print([attempt(lambda: os.link(path, f"x{at}")) for at, path in enumerate(("/etc/passwd", "/proc/1/environ", "/dev/null", "/dev/shm"))])
+"""
+    result = attacks.run(found, artifacts=["*"])
+    assert result.stdout == b"['EXDEV', 'EXDEV', 'EXDEV', 'EXDEV']\n" or b"done" not in result.stdout
+    assert {one.path: one.content for one in result.artifacts} == {"one": b"same", "two": b"same"}
+
+
+def test_what_is_swapped_while_it_is_collected_gives_nothing_away(attacks: Attacks) -> None:
+    """Cases 63, 66: files that turn into links and back, by processes that would go on after the script's end."""
+    script = """
+import os, time
+os.mkdir("out"); os.mkdir("other")
+open("other/harmless", "w").write("harmless")
+for number in range(6):
+    if os.fork() == 0:
+        os.setsid()
+        name, spare = f"out/{number}", f"out/.{number}"
+        while True:
+            open(spare, "w").write("harmless"); os.rename(spare, name)
+            os.symlink("/etc/passwd", spare); os.rename(spare, name)
+            if number == 0:
+                os.rename("out", "moved"); os.symlink("/etc", "out"); os.unlink("out"); os.rename("moved", "out")
+time.sleep(0.3)
+"""
+    result = attacks.run(script, artifacts=["out/*", "moved/*", "out/**"])
+    assert (result.outcome, result.exit_code) == (Outcome.EXITED, 0)
+    assert {one.content for one in result.artifacts} <= {b"harmless", b""}
+    assert {one.reason for one in result.skipped_artifacts} <= {"NOT_A_REGULAR_FILE"}
+    assert len(result.artifacts) + len(result.skipped_artifacts) >= 5
+
+
+def test_an_artifact_keeps_no_bit_owner_or_attribute_of_the_sandbox(attacks: Attacks) -> None:
+    """Case 70: setuid, sticky, closed to its owner, with extended attributes."""
+    script = """
+import os
+from attempt import attempt
+for name, mode in (("setuid", 0o6755), ("sticky", 0o1644), ("open", 0o666), ("closed", 0o000), ("write only", 0o200)):
+    open(name, "w").write(name)
+    attempt(lambda: os.setxattr(name, "user.x", b"y"))
+    os.chmod(name, mode)
+print(attempt(lambda: os.chown("open", 0, 0)), attempt(lambda: os.setxattr("open", "security.capability", bytes(20))))
+"""
+    result = attacks.run(script, artifacts=["*"])
+    assert result.stdout == b"EPERM EPERM\n"
+    assert {(one.path, one.content, one.executable) for one in result.artifacts} == {
+        ("setuid", b"setuid", True),
+        ("sticky", b"sticky", False),
+        ("open", b"open", False),
+    }
+    assert {(one.path, one.reason) for one in result.skipped_artifacts} == {
+        ("closed", "UNREADABLE"),
+        ("write only", "UNREADABLE"),
+    }
+
+
+def test_programs_and_modules_that_a_script_leaves_are_run_by_nobody(attacks: Attacks) -> None:
+    """Case 68: CVE-2026-41567. What init needs after the script's end it takes from the image alone."""
+    script = """
+import os, pathlib
+names = ("hashlib.py", "_hashlib.py", "stat.py", "json.py", "os.py", "sitecustomize.py", "usercustomize.py", "encodings/__init__.py",
+    "skilljail_init/__init__.py", "skilljail_init/artifacts.py", "tar", "unpigz", "gzip", "xz", "python3", "sh", ".profile",
+    ".bashrc", ".python_history", ".config/pip/pip.conf", ".local/lib/python3.13/site-packages/x.pth")
+code = "import os; open('/work/skill/TROJAN', 'w').write('ran')\\n"
+shell = "#!/bin/sh\\necho ran >/work/skill/TROJAN\\n"
+for folder in ("/work", "/work/skill", "/work/skill/scripts", "/work/home", "/work/tmp"):
+    for name in names:
+        path = pathlib.Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(code if path.suffix in (".py", ".pth") else shell)
+        path.chmod(0o755)
+os.utime("data.txt")  # as it was staged: init compares its digest, for which it has to import a module
+pathlib.Path("new.txt").write_text("new")
+"""
+    skill = attacks.make_skill({"x.py": script, "data.txt": "as staged"})
+    result = attacks.client.run(skill, "x.py", artifacts=["*.txt", "TROJAN"])
+    assert (result.outcome, result.exit_code, result.stderr) == (Outcome.EXITED, 0, b"")
+    assert {one.path: one.content for one in result.artifacts} == {"new.txt": b"new"}
+
+
+HOSTILE_PATHS = {
+    "parent": "../x",
+    "absolute": "/abs",
+    "parent inside": "a/../../x",
+    "parent that stays": "a/../x",
+    "dot": ".",
+    "dot inside": "a/./x",
+    "NUL": "a\0b",
+    "double slash": "a//x",
+    "trailing slash": "x/",
+    "backslash": "..\\..\\x",
+    "newline": "a\r\nb",
+    "escape": "\x1b[2Jx",
+    "long name": "x" * 300,
+    "long path": "/".join(["x" * 100] * 50),
+    "deep": "/".join(["x"] * 200),
+    "descriptor of the process": "/proc/self/fd/7",
+}
+
+
+@pytest.mark.parametrize("where", ["files", "script_path", "working_directory"])
+@pytest.mark.parametrize("path", HOSTILE_PATHS.values(), ids=HOSTILE_PATHS.keys())
+def test_a_hostile_path_of_a_request_is_refused_before_anything_starts(daemon: Daemon, where: str, path: str) -> None:
+    """Cases 46, 62: by the daemon itself, whatever client asks. CVE-2024-21626."""
+    request = script_runner_pb2.RunScriptRequest(script_path="x.py")
+    request.files.add(path="SKILL.md", content=b"---\nname: x\ndescription: x\n---\n")
+    request.files.add(path="x.py", content=b"print(1)")
+    if where == "files":
+        request.files.add(path=path, content=b"x")
+    else:
+        setattr(request, where, path)
+    error = _refusal(daemon, request)
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert len(error.details()) < 2_000
+    assert error.details().isprintable()
+
+
+def test_names_that_are_only_odd_stay_as_they_are(attacks: Attacks) -> None:
+    """Case 62: options, spaces, quotes, Windows' reserved names; they are names and nothing else."""
+    names = ("-rf", "--help", "CON", "aux.py", "$(id)", "`id`", "a b", "'\"", "*", "\u00e9\U0001f600", "...", "~", "%00")
+    script = "import json, os, sys\nprint(json.dumps(sorted(os.listdir('odd'))))"
+    skill = attacks.make_skill({"x.py": script})
+    result = attacks.client.run(skill, "x.py", inputs={f"odd/{name}": b"x" for name in names}, artifacts=["odd/*"])
+    assert (result.outcome, result.exit_code) == (Outcome.EXITED, 0)
+    assert result.artifacts == ()
+    assert sorted(names) == json.loads(result.stdout)
+
+
+def test_a_script_whose_name_looks_like_an_option_is_a_script(attacks: Attacks) -> None:
+    """Cases 62, 78."""
+    for name in ("-c.py", "-rf.sh", "--eval.js", "-Command.ps1"):
+        skill = attacks.make_skill({name: "" if name.endswith((".py", ".js")) else "exit 0\n"})
+        result = attacks.client.run(skill, name)
+        assert (result.outcome, result.exit_code, result.stdout, result.stderr) == (Outcome.EXITED, 0, b"", b""), name
+
+
+def test_a_path_that_is_no_text_is_refused(daemon: Daemon) -> None:
+    """Case 62: bytes that are not UTF-8, as no client's library would send them."""
+    field_3_script_path = b"\x1a\x04\xff\xfe.p"
+    with grpc.insecure_channel(daemon.address) as channel:
+        call = channel.unary_stream("/skilljail.v1.ScriptRunnerService/RunScript")(field_3_script_path)
+        with pytest.raises(grpc.RpcError) as caught:
+            next(call)
+    assert caught.value.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL}
+    with skilljail.Client(daemon.address) as client:
+        assert client.capabilities().daemon_version
+
+
+def _refusal(daemon: Daemon, request: script_runner_pb2.RunScriptRequest) -> grpc.RpcError:
+    """The error that a request meets; it must not be admitted."""
+    with grpc.insecure_channel(daemon.address) as channel:
+        stub = script_runner_pb2_grpc.ScriptRunnerServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as caught:
+            next(stub.RunScript(request))
+    return caught.value

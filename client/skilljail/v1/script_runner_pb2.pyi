@@ -73,9 +73,7 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """The daemon is being stopped."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 22
     """A fault of the daemon itself."""
-    ERROR_REASON_RUN_CANCELLED: _ErrorReason.ValueType  # 23
-    """The caller gave up, or CancelRun was called, before the script started."""
-    ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 24
+    ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 23
     """The caller has no credential that this daemon accepts."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
@@ -129,9 +127,7 @@ ERROR_REASON_SHUTTING_DOWN: ErrorReason.ValueType  # 21
 """The daemon is being stopped."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 22
 """A fault of the daemon itself."""
-ERROR_REASON_RUN_CANCELLED: ErrorReason.ValueType  # 23
-"""The caller gave up, or CancelRun was called, before the script started."""
-ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 24
+ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 23
 """The caller has no credential that this daemon accepts."""
 global___ErrorReason = ErrorReason
 

@@ -62,7 +62,8 @@ class ScriptRunnerServiceServicer(object):
 
         The server checks the whole request first, starts nothing when it is wrong,
         and then MUST send Queued first, Started before any Output, and Finished
-        exactly once and last. A stream that ends without Finished is an error for
+        exactly once and last. A run that was cancelled
+        before its script started goes from Queued to Finished. A stream that ends without Finished is an error for
         the caller, who MUST NOT take it for a result. When the caller cancels, its
         deadline passes, or its connection is lost, the sandbox is destroyed within
         a second.

@@ -24,6 +24,8 @@ class BundleFile:
     executable: bool
     content: bytes | None = None
     """The content when it came with the request; otherwise it is a blob of the store."""
+    field: str = "bundle_digest"
+    """The request's field that brought it, for errors."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,12 +42,21 @@ class Bundle:
         by_path: dict[str, BundleFile] = {}
         for file in files:
             if file.path in by_path:
-                raise Refusal(Reason.SKILL_INVALID, f"the skill names the file {shown(file.path)} twice; leave one out")
+                raise Refusal(
+                    Reason.SKILL_INVALID,
+                    f"the skill names the file {shown(file.path)} twice; leave one out",
+                    field=file.field,
+                )
             by_path[file.path] = file
         all_directories = _with_parents([*directories, *(_parent(path) for path in by_path)])
         clash = next((path for path in all_directories if path in by_path), None)
         if clash is not None:
-            raise Refusal(Reason.SKILL_INVALID, f"the skill has {shown(clash)} as a file and as a directory")
+            both = [file for path, file in by_path.items() if path == clash or path.startswith(f"{clash}/")]
+            raise Refusal(
+                Reason.SKILL_INVALID,
+                f"the skill has {shown(clash)} as a file and as a directory; rename one",
+                field=max(file.field for file in both),  # `files` before `bundle_digest`: an input is changed easily
+            )
         bundle = cls(by_path, all_directories)
         _check_size(bundle, bytes_max, entries_max)
         return bundle
@@ -93,6 +104,7 @@ def _check_entries(entries: int, entries_max: int) -> None:
             Reason.SKILL_INVALID,
             f"the skill has {entries:,} files and directories, at most {entries_max:,} are taken; leave out what its "
             "scripts do not need, or have the operator raise bundles.bundle_entries",
+            field="bundle_digest",
         )
 
 
@@ -104,10 +116,13 @@ def _check_size(bundle: Bundle, bytes_max: int, entries_max: int) -> None:
             Reason.SKILL_INVALID,
             f"the skill has {size:,} bytes, at most {bytes_max:,} are taken; leave out what its scripts do not need, "
             "or have the operator raise bundles.bundle_bytes",
+            field="bundle_digest",
         )
     if "SKILL.md" not in bundle.files:
         raise Refusal(
-            Reason.SKILL_INVALID, "the skill has no SKILL.md in its root; name the folder that holds SKILL.md"
+            Reason.SKILL_INVALID,
+            "the skill has no SKILL.md in its root; name the folder that holds SKILL.md",
+            field="bundle_digest",
         )
 
 

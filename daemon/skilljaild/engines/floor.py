@@ -31,6 +31,8 @@ class Floor:
     shared_memory_path: str
     shared_memory_bytes: int
     masked_paths: tuple[str, ...]
+    masked_per_cpu_paths: tuple[str, ...]
+    """With `{cpu}` for the number of each processor of the engine's host."""
     read_only_paths: tuple[str, ...]
     seccomp: str
     """The profile as compact JSON."""
@@ -56,6 +58,7 @@ def container_floor() -> Floor:
         shared_memory_path=shared["path"],
         shared_memory_bytes=shared["bytes"],
         masked_paths=tuple(proc["masked"]),
+        masked_per_cpu_paths=tuple(proc["masked_per_cpu"]),
         read_only_paths=tuple(proc["read_only"]),
         seccomp=json.dumps(profile, separators=(",", ":")),
         seccomp_file=seccomp_file.resolve(),

@@ -119,6 +119,7 @@ class OrderDesk:
                 raise Refusal(
                     Reason.SKILL_INVALID,
                     f"the manifest gives {shown(file.path)} a size that its blob has not",
+                    field="bundle_digest",
                 )
         return bundle
 
@@ -133,7 +134,11 @@ class OrderDesk:
         if size is None:
             raise _bundle_missing([digest])
         if size > MANIFEST_BYTES_MAX:
-            raise Refusal(Reason.SKILL_INVALID, f"bundle {digest}: a manifest has at most {MANIFEST_BYTES_MAX:,} bytes")
+            raise Refusal(
+                Reason.SKILL_INVALID,
+                f"bundle {digest}: a manifest has at most {MANIFEST_BYTES_MAX:,} bytes",
+                field="bundle_digest",
+            )
         return parse_manifest(store.read(digest, MANIFEST_BYTES_MAX), self._bundles.bundle_entries)
 
     def _command(self, request: RunRequest, bundle: Bundle, store: BlobStore) -> tuple[str, tuple[str, ...]]:
@@ -202,7 +207,9 @@ def _check_patterns(patterns: tuple[str, ...]) -> None:
 def _input(one: InputFile, store: BlobStore) -> BundleFile:
     check_path(one.path, "files")
     if one.content is not None:
-        return BundleFile(one.path, digest_of(one.content), len(one.content), one.executable, one.content)
+        return BundleFile(
+            one.path, digest_of(one.content), len(one.content), one.executable, one.content, field="files"
+        )
     if not is_digest(one.digest):
         raise Refusal(
             Reason.REQUEST_INVALID,
@@ -212,7 +219,7 @@ def _input(one: InputFile, store: BlobStore) -> BundleFile:
     size = store.size(one.digest)
     if size is None:
         raise _bundle_missing([one.digest])
-    return BundleFile(one.path, one.digest, size, one.executable)
+    return BundleFile(one.path, one.digest, size, one.executable, field="files")
 
 
 def _check_working_directory(path: str, bundle: Bundle) -> None:

@@ -18,6 +18,7 @@ from skilljaild.service.status import refusing_unary
 __all__ = ["BundleStore"]
 
 DIGESTS_MAX = 10_000
+PIECE_BYTES_MAX = 1024 * 1024
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -90,6 +91,12 @@ class _Upload:
         """Bytes of the current blob."""
         if self._writer is None:
             raise Refusal(Reason.BLOB_INVALID, "data before the first header; send a header first", field="data")
+        if len(data) > PIECE_BYTES_MAX:
+            raise Refusal(
+                Reason.BLOB_INVALID,
+                f"data: {len(data):,} bytes in one piece, at most {PIECE_BYTES_MAX:,} are taken; send smaller pieces",
+                field="data",
+            )
         self._writer.write(data)
 
     def commit(self) -> None:

@@ -75,7 +75,7 @@ def _asked_seconds(message: limits_pb2.Limits, name: str) -> float | None:
         return None
     duration: duration_pb2.Duration = getattr(message, name)
     nanoseconds = duration.seconds * 1_000_000_000 + duration.nanos
-    if nanoseconds < 0 or abs(duration.nanos) >= 1_000_000_000:
+    if duration.seconds < 0 or not 0 <= duration.nanos < 1_000_000_000:
         raise Refusal(Reason.LIMIT_INVALID, f"limits.{name}: it must be a positive duration", field=f"limits.{name}")
     # One division, so that a ceiling that we told comes back as the same number and not as one above it.
     return nanoseconds / 1_000_000_000 or None

@@ -12,6 +12,7 @@ from skilljaild.bundles.store import BlobStores
 from skilljaild.catalogue import Catalogue
 from skilljaild.config import Config
 from skilljaild.engines.base import EngineReport
+from skilljaild.errors import Reason, Refusal
 from skilljaild.interpreters import INTERPRETERS
 from skilljaild.runs.events import Outcome
 from skilljaild.runs.order import OrderDesk
@@ -108,7 +109,13 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
     async def ListRuns(  # noqa: N802
         self, request: script_runner_pb2.ListRunsRequest, context: Context
     ) -> script_runner_pb2.ListRunsResponse:
-        size = min(max(request.page_size, 0) or PAGE_DEFAULT, PAGE_MAX)
+        if request.page_size < 0:
+            raise Refusal(
+                Reason.REQUEST_INVALID,
+                f"page_size: {request.page_size} is below 0; leave it out for {PAGE_DEFAULT}",
+                field="page_size",
+            )
+        size = min(request.page_size or PAGE_DEFAULT, PAGE_MAX)
         runs, token = self._registry.page(tenant_of(context, tls=self._tls), size, request.page_token)
         return script_runner_pb2.ListRunsResponse(runs=[run_message(run) for run in runs], next_page_token=token)
 

@@ -25,8 +25,13 @@ def labels_of(spec: SandboxSpec) -> dict[str, str]:
     return {LABEL_OWNER: spec.owner, LABEL_RUN: spec.run_id, LABEL_DEADLINE: str(spec.deadline)}
 
 
-def container_config(api: Any, dialect: Dialect, spec: SandboxSpec, floor: Floor, runtime: str) -> dict[str, Any]:
-    """The body of a container's creation. `runtime`: empty for the engine's default."""
+def container_config(
+    api: Any, dialect: Dialect, spec: SandboxSpec, floor: Floor, *, runtime: str = "", cpus: int = 0
+) -> dict[str, Any]:
+    """The body of a container's creation.
+
+    `runtime`: empty for the engine's default; `cpus`: processors of the engine's host.
+    """
     config: dict[str, Any] = api.create_container_config(
         image=spec.image_digest,
         command=None,
@@ -38,12 +43,14 @@ def container_config(api: Any, dialect: Dialect, spec: SandboxSpec, floor: Floor
         labels=labels_of(spec),
         network_disabled=True,
         healthcheck={"test": ["NONE"]},  # an extended image may bring one, which would be an exec
-        host_config=_host_config(api, dialect, spec, floor, runtime),
+        host_config=_host_config(api, dialect, spec, floor, runtime, cpus),
     )
     return config
 
 
-def _host_config(api: Any, dialect: Dialect, spec: SandboxSpec, floor: Floor, runtime: str) -> dict[str, Any]:
+def _host_config(
+    api: Any, dialect: Dialect, spec: SandboxSpec, floor: Floor, runtime: str, cpus: int
+) -> dict[str, Any]:
     limits = spec.limits
     ulimits = {
         "core": floor.core_bytes,
@@ -69,6 +76,7 @@ def _host_config(api: Any, dialect: Dialect, spec: SandboxSpec, floor: Floor, ru
         init=False,
         runtime=runtime or None,
     )
-    config["MaskedPaths"] = list(floor.masked_paths)
+    per_cpu = [path.format(cpu=number) for path in floor.masked_per_cpu_paths for number in range(cpus)]
+    config["MaskedPaths"] = [*floor.masked_paths, *per_cpu]
     config["ReadonlyPaths"] = list(floor.read_only_paths)
     return config | dialect.mount_work(sandbox_name(spec.run_id), spec, floor)

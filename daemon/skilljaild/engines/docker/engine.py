@@ -65,6 +65,7 @@ class DockerEngine:
         self._client: Any = None  # docker's own stubs are full of holes
         self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, "engine")
         self._dialect: Dialect = DockerDialect()
+        self._cpus = 0
         self._streams: dict[str, AttachStream] = {}
 
     async def _call(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
@@ -102,6 +103,7 @@ class DockerEngine:
                 environment["base_url"] = self._url
             client = docker.APIClient(**environment, **options, num_pools=THREADS)
             self._dialect = PodmanDialect() if is_podman(client.version()) else DockerDialect()
+            self._cpus = int(client.info().get("NCPU") or 0)
             self._client = client
         return client
 
@@ -133,7 +135,7 @@ class DockerEngine:
 
     def _create(self, spec: SandboxSpec) -> str:
         api, floor, name = self._api(), container_floor(), sandbox_name(spec.run_id)
-        config = container_config(api, self._dialect, spec, floor, self._runtime)
+        config = container_config(api, self._dialect, spec, floor, runtime=self._runtime, cpus=self._cpus)
         self._dialect.prepare_work(api, name, spec, floor, labels_of(spec))
         try:
             api.create_container_from_config(config, name=name)
