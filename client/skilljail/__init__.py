@@ -72,7 +72,7 @@ Errors: why something could not run
     ├── StoreFull                     the daemon cannot take the skill's content
     ├── RequestIdInUse                the request id was used before; .run_id
     ├── RunNotFound                   no such run
-    ├── RunCancelled                  the run was cancelled before its script started, or dropped here
+    ├── RunCancelled                  the run was dropped by this client
     ├── StreamBroken                  the stream ended or went wrong before the result; .run_id
     ├── DaemonFault                   a fault of the daemon itself
     └── ArtifactRefused               an artifact cannot be written where it was to go

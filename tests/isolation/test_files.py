@@ -265,15 +265,16 @@ for number in range(10_000): open("a" * 60 + f"{number}b", "w").close()
 
 def test_hard_links_are_files_like_any_other_and_reach_nothing_else(attacks: Attacks) -> None:
     """Case 64."""
-    found = """
+    script = """
 import os
 from attempt import attempt
 open("one", "w").write("same")
 os.link("one", "two")
-print([attempt(lambda: os.link(path, f"x{at}")) for at, path in enumerate(("/etc/passwd", "/proc/1/environ", "/dev/null", "/dev/shm"))])
+for path in ("/etc/passwd", "/proc/1/environ", "/proc/self/exe", "/dev/null", "/dev/shm"):
+    print(attempt(lambda: os.link(path, "x")))
 """
-    result = attacks.run(found, artifacts=["*"])
-    assert result.stdout == b"['EXDEV', 'EXDEV', 'EXDEV', 'EXDEV']\n" or b"done" not in result.stdout
+    result = attacks.run(script, artifacts=["*"])
+    assert set(result.stdout_text.split()) <= {"EXDEV", "EPERM"}
     assert {one.path: one.content for one in result.artifacts} == {"one": b"same", "two": b"same"}
 
 
@@ -306,11 +307,12 @@ def test_an_artifact_keeps_no_bit_owner_or_attribute_of_the_sandbox(attacks: Att
     script = """
 import os
 from attempt import attempt
+capable = (0x02000000).to_bytes(4, "little") + b"\\xff" * 16
 for name, mode in (("setuid", 0o6755), ("sticky", 0o1644), ("open", 0o666), ("closed", 0o000), ("write only", 0o200)):
     open(name, "w").write(name)
     attempt(lambda: os.setxattr(name, "user.x", b"y"))
     os.chmod(name, mode)
-print(attempt(lambda: os.chown("open", 0, 0)), attempt(lambda: os.setxattr("open", "security.capability", bytes(20))))
+print(attempt(lambda: os.chown("open", 0, 0)), attempt(lambda: os.setxattr("open", "security.capability", capable)))
 """
     result = attacks.run(script, artifacts=["*"])
     assert result.stdout == b"EPERM EPERM\n"
@@ -412,7 +414,11 @@ def test_a_path_that_is_no_text_is_refused(daemon: Daemon) -> None:
         call = channel.unary_stream("/skilljail.v1.ScriptRunnerService/RunScript")(field_3_script_path)
         with pytest.raises(grpc.RpcError) as caught:
             next(call)
-    assert caught.value.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL}
+    assert caught.value.code() in {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,  # what Python's gRPC makes of it
+    }
     with skilljail.Client(daemon.address) as client:
         assert client.capabilities().daemon_version
 

@@ -1,0 +1,176 @@
+"""Data: output arrives byte by byte, stays its own run's, and nothing of the host is among what a script can see."""
+
+import concurrent.futures
+import json
+import pathlib
+import secrets
+
+import grpc
+import pytest
+import skilljail
+from harness import INTERPRETERS, Daemon, running_daemon
+from isolation.attacks import Attacks
+from skilljail import Limits, Outcome
+from skilljail.v1 import script_runner_pb2, script_runner_pb2_grpc
+
+HOSTILE_BYTES = {
+    "not UTF-8": bytes(range(256)),
+    "lone surrogates": b"\xed\xa0\x80\xed\xbf\xbf",
+    "NUL": b"\0" * 1000,
+    "a character cut short": "é".encode()[:1],
+    "colours, titles, clipboard": b"\x1b[31mred\x1b]0;title\x07\x1b]52;c;aGk=\x07\x9b2J\x1bP+q\x1b\\",
+    "keys that detach": b"\x10\x11" * 500,
+    "frames of our own protocol": b"\x26\0\0\0\x12" + json.dumps({"cause": "exited"}).encode() + b"\x29\0\0\0\0",
+    "header of the engine's stream": b"\x01\0\0\0\0\0\0\x05hello\x02\0\0\0\xff\xff\xff\xff",
+    "carriage returns": b"100%\r 99%\r\n\x08\x08\x7f",
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE_BYTES.values(), ids=HOSTILE_BYTES.keys())
+def test_output_is_carried_byte_by_byte(attacks: Attacks, content: bytes) -> None:
+    """Cases 73, 74, 75: on both streams, unchanged, whatever it would do to a terminal."""
+    script = f"import os\nos.write(1, {content!r})\nos.write(2, {content[::-1]!r})\n"
+    result = attacks.run(script)
+    assert (result.outcome, result.exit_code) == (Outcome.EXITED, 0)
+    assert (result.stdout, result.stderr) == (content, content[::-1])
+    assert (result.usage.stdout_bytes, result.usage.stderr_bytes) == (len(content), len(content))
+
+
+def test_runs_at_the_same_time_keep_their_output_apart(attacks: Attacks) -> None:
+    """Case 85: each gets all of its own, and nothing else."""
+    tokens = [secrets.token_hex(8) for _ in range(12)]
+    skill = attacks.make_skill({"x.py": "import sys\nfor _ in range(2000): print(sys.argv[1])\nopen(sys.argv[1], 'w').write(sys.argv[1])"})
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        runs = [pool.submit(attacks.client.run, skill, "x.py", [token], artifacts=["*"]) for token in tokens]
+        results = [run.result() for run in runs]
+    for token, result in zip(tokens, results, strict=True):
+        assert (result.outcome, result.exit_code) == (Outcome.EXITED, 0)
+        assert result.stdout == f"{token}\n".encode() * 2000
+        assert {one.path: one.content for one in result.artifacts} == {token: token.encode()}
+
+
+def test_the_mounts_tell_of_nothing_but_the_sandbox(attacks: Attacks, daemon: Daemon) -> None:
+    """Case 76: no folder of the host is mounted; what the engine itself puts there is in `docs/limits-seen.md`."""
+    found = attacks.report("""
+import json
+mounts = [line.split(" - ") for line in open("/proc/self/mountinfo").read().splitlines()]
+print(json.dumps([[*before.split()[3:6], *after.split()[:2]] for before, after in mounts]))
+""")
+    kinds = {kind for _, _, _, kind, _ in found}
+    # A disk is there only under the files that an engine makes for each container, read-only.
+    disks = {(path, "ro" in options.split(",")) for _, path, options, kind, _ in found if kind not in PSEUDO}
+    assert kinds & PSEUDO
+    assert disks <= {(path, True) for path in ("/", *ENGINE_FILES)}
+    assert {path for _, path, *_ in found if not path.startswith(("/proc", "/sys", "/dev"))} <= {"/", "/work", *ENGINE_FILES}
+    assert str(daemon.directory) not in json.dumps(found)
+    writable = {path for _, path, options, _, _ in found if "rw" in options.split(",")}
+    assert "/work" in writable
+    assert {path for path in writable if not path.startswith(("/proc", "/sys", "/dev"))} == {"/work"}
+
+
+PSEUDO = {"tmpfs", "proc", "sysfs", "devpts", "mqueue", "cgroup", "cgroup2", "devtmpfs", "ramfs"}
+ENGINE_FILES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/run/.containerenv")
+
+
+@pytest.mark.parametrize("interpreter", INTERPRETERS)
+def test_nothing_names_the_daemon_or_its_host(attacks: Attacks, daemon: Daemon, interpreter: str) -> None:
+    """Case 76: neither variables, names, command lines nor files of /etc."""
+    script = """
+import json, os, pathlib, socket
+def text(path):
+    try: return pathlib.Path(path).read_text(errors="replace")
+    except OSError: return ""
+print(json.dumps({
+    "variables": dict(os.environ), "host": socket.gethostname(), "domain": text("/proc/sys/kernel/domainname").strip(),
+    "commands": [text(f"/proc/{pid}/cmdline").split("\\0")[:-1] for pid in os.listdir("/proc") if pid.isdigit() and pid == "1"],
+    "variables of init": text("/proc/1/environ"),
+    "files": "".join(text(f"/etc/{name}") for name in ("hostname", "hosts", "resolv.conf", "mtab", "fstab")),
+    "cgroup": text("/proc/self/cgroup") + text("/proc/1/cgroup"),
+}))
+"""
+    found = attacks.report(script, interpreter)
+    assert found["host"] == "sandbox"
+    assert found["domain"] in {"", "(none)"}
+    assert found["commands"] == [["/usr/bin/python3", "-I", "-S", "/opt/skilljail/init"]]
+    assert found["variables of init"] == ""
+    everything = json.dumps({name: value for name, value in found.items() if name != "commands"})
+    for secret in (str(daemon.directory), daemon.owner, "skilljail-", "DOCKER", "SKILLJAIL"):
+        assert secret not in everything, secret
+
+
+def test_arguments_variables_and_input_are_passed_as_they_are(attacks: Attacks) -> None:
+    """Case 78: nothing is split, expanded, trimmed or interpreted; as large as they may be."""
+    words = ["", " ", "a b", "'", '"', "$(id)", "`id`", "$HOME", "*", "\n", "\t\\n", "-rf", "--", ";rm -rf /", "é\U0001f600", "x" * 100_000]
+    variables = {f"V{number}": word for number, word in enumerate(words)} | {"_": "underscore", "LONG": "y" * 100_000}
+    variables |= {f"MANY{number}": str(number) for number in range(200)}
+    stdin = bytes(range(256)) * 4_000
+    script = """
+import hashlib, json, os, sys
+print(json.dumps([sys.argv[1:], {name: os.environ.get(name) for name in json.loads(os.environ["NAMES"])},
+    hashlib.sha256(sys.stdin.buffer.read()).hexdigest()]))
+"""
+    import hashlib
+
+    found = attacks.report(script, argv=words, env=variables | {"NAMES": json.dumps(list(variables))}, stdin=stdin)
+    assert found == [words, variables, hashlib.sha256(stdin).hexdigest()]
+
+
+def test_a_request_that_is_too_large_is_refused_and_others_are_served(attacks: Attacks, daemon: Daemon) -> None:
+    """Case 85: beyond each bound, and beyond what a message may be at all."""
+    small = script_runner_pb2.RunScriptRequest(script_path="x.py")
+    small.files.add(path="SKILL.md", content=b"---\nname: x\ndescription: x\n---\n")
+    small.files.add(path="x.py", content=b"print(1)")
+    requests = []
+    for change in (
+        lambda one: one.argv.extend(["x" * 131_072]),
+        lambda one: one.argv.extend(["x" * 100_000] * 11),
+        lambda one: one.argv.extend(["x"] * 1_000_000),
+        lambda one: one.env.update({f"N{number}": "" for number in range(257)}),
+        lambda one: setattr(one, "stdin", bytes(4 * 1024 * 1024 + 1)),
+        lambda one: setattr(one, "stdin", bytes(20 * 1024 * 1024)),
+        lambda one: [one.files.add(path=f"f{number}", content=b"") for number in range(300)],
+        lambda one: one.artifact_patterns.extend(["*"] * 65),
+        lambda one: one.labels.update({f"n{number}": "" for number in range(33)}),
+        lambda one: setattr(one, "request_id", "x" * 129),
+    ):
+        request = script_runner_pb2.RunScriptRequest()
+        request.CopyFrom(small)
+        change(request)
+        requests.append(request)
+    with grpc.insecure_channel(daemon.address) as channel:
+        stub = script_runner_pb2_grpc.ScriptRunnerServiceStub(channel)
+        for request in requests:
+            with pytest.raises(grpc.RpcError) as caught:
+                next(stub.RunScript(request))
+            assert caught.value.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert attacks.run("print('served')").stdout == b"served\n"
+
+
+def test_random_numbers_differ_from_run_to_run(attacks: Attacks) -> None:
+    """Case 83: the kernel's, and those that an interpreter seeds itself."""
+    script = """
+import json, os, random, secrets, uuid
+print(json.dumps([os.urandom(16).hex(), secrets.token_hex(16), random.random(), str(uuid.uuid4()), hash("x"),
+    open("/proc/sys/kernel/random/uuid").read()]))
+"""
+    runs = [attacks.report(script) for _ in range(3)]
+    for values in zip(*runs, strict=True):
+        assert len(set(values)) == 3
+
+
+def test_nothing_that_a_caller_sends_or_a_script_writes_is_logged(make_skill: skilljail.Client) -> None:
+    """Case 81: not even at the most talkative level, and whatever goes wrong."""
+    marker = secrets.token_hex(12)
+    script = f"import os, sys\nopen('{marker}-file', 'w').write('{marker}')\nprint('{marker}', file=sys.stderr)\nprint(sys.stdin.read())\n"
+    with running_daemon() as own, skilljail.Client(own.address) as client:
+        skill = make_skill({"x.py": script, "y.py": script + f"os.kill(1, 9)\nraise SystemExit('{marker}')"})
+        for name, limits in (("x.py", Limits()), ("y.py", Limits()), ("y.py", Limits(output_bytes=10))):
+            result = client.run(skill, name, [marker], env={"TOKEN": marker}, stdin=marker.encode(), limits=limits, artifacts=["*"])
+            assert result.usage.stderr_bytes
+        with pytest.raises(skilljail.InvalidRequest):
+            client.run(skill, "x.py", env={"TOKEN": f"{marker}\0"})
+        log = own.log.read_text()
+        kept = b"".join(path.read_bytes() for path in pathlib.Path(own.directory, "state").rglob("*") if path.is_file())
+    assert log.count("run finished") == 3
+    assert marker not in log
+    assert marker.encode() in kept  # the skill itself is, of course

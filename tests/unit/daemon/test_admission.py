@@ -1,0 +1,86 @@
+"""When a run may start."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skilljaild.errors import Reason, Refusal
+from skilljaild.runs.admission import Admission, Ticket
+
+
+def called(*tickets: Ticket) -> list[bool]:
+    """Whose turn has come."""
+    return [ticket._called.is_set() for ticket in tickets]
+
+
+async def test_so_many_start_at_once_and_the_others_wait_in_order() -> None:
+    admission = Admission(2, 3)
+    tickets = [admission.admit() for _ in range(5)]
+    assert [ticket.position for ticket in tickets] == [0, 0, 0, 1, 2]
+    assert called(*tickets) == [True, True, False, False, False]
+    admission.release(tickets[1])
+    assert called(*tickets) == [True, True, True, False, False]
+    admission.release(tickets[0])
+    assert called(*tickets) == [True, True, True, True, False]
+
+
+async def test_a_full_queue_refuses_and_tells_when_to_come_again() -> None:
+    admission = Admission(1, 1)
+    first, waiting = admission.admit(), admission.admit()
+    with pytest.raises(Refusal) as caught:
+        admission.admit()
+    assert (caught.value.reason, caught.value.retry_seconds) == (Reason.QUEUE_FULL, 1)
+    assert caught.value.message.startswith("1 runs wait already; try again in a moment")
+    admission.release(first)
+    assert called(waiting) == [True]
+    assert admission.admit().position == 0
+
+
+async def test_without_places_to_wait_a_run_starts_at_once_or_never() -> None:
+    admission = Admission(1, 0)
+    ticket = admission.admit()
+    assert called(ticket) == [True]
+    with pytest.raises(Refusal):
+        admission.admit()
+    admission.release(ticket)
+    assert called(admission.admit()) == [True]
+
+
+async def test_a_run_that_gives_up_in_the_queue_takes_nobodys_turn() -> None:
+    admission = Admission(1, 3)
+    running, gives_up, next_one, last = (admission.admit() for _ in range(4))
+    admission.release(gives_up)
+    assert called(gives_up, next_one, last) == [False, False, False]
+    admission.release(running)
+    assert called(gives_up, next_one, last) == [False, True, False]
+
+
+async def test_turn_returns_when_it_has_come() -> None:
+    admission = Admission(1, 1)
+    first, second = admission.admit(), admission.admit()
+    await first.turn()
+    waiting = asyncio.create_task(second.turn())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    admission.release(first)
+    await asyncio.wait_for(waiting, 5)
+
+
+@given(st.integers(1, 3), st.integers(0, 3), st.lists(st.integers(0, 9), max_size=40))
+def test_never_more_run_or_wait_than_may_and_nobody_is_passed_over(running: int, waiting: int, steps: list[int]) -> None:
+    admission = Admission(running, waiting)
+    held: list[Ticket] = []
+    for step in steps:
+        if step < 5:
+            try:
+                held.append(admission.admit())
+            except Refusal:
+                assert len(held) == running + waiting
+        elif held:
+            ticket = held.pop(step % len(held))
+            admission.release(ticket)
+        turns = called(*held)
+        assert sum(turns) == min(running, len(held))
+        # Those that wait came after those that run.
+        assert turns == sorted(turns, reverse=True)
