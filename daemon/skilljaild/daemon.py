@@ -78,8 +78,7 @@ async def _serve(config: Config, engine: Engine, report: EngineReport, owner: st
     stores = BlobStores(config.state_directory / "blobs", config.bundles.store_bytes)
     runner = ScriptRunner(
         config,
-        RunContext(engine, report.runtime, owner, admission),
-        report,
+        RunContext(engine, report, owner, admission),
         stores,
         Catalogue(config.images, engine),
         registry,

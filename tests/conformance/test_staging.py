@@ -65,7 +65,7 @@ def test_every_byte_name_and_directory_of_a_skill_arrives(client: skilljail.Clie
 
 
 LISTING = """
-import os
+import pathlib
 root = pathlib.Path.cwd()
 found = {one.relative_to(root).as_posix(): one for one in root.rglob("*")}
 for path, one in sorted(found.items()):

@@ -18,7 +18,7 @@ from skilljaild.engines.docker import DockerEngine
 from skilljaild.engines.docker.attach import AttachStream
 from skilljaild.engines.docker.config import container_config, labels_of, sandbox_name
 from skilljaild.engines.floor import container_floor
-from skilljaild.runs.conversation import Conversation, Exit
+from skilljaild.runs.conversation import Conversation, Exit, ProtocolError
 from skilljaild.runs.events import Output
 from skilljaild.runs.isolation import check_from_inside
 
@@ -102,7 +102,7 @@ async def test_a_sandbox_is_verified_from_outside_and_inside_and_runs_a_command(
     engine: DockerEngine, spec: SandboxSpec
 ) -> None:
     sandbox_id, conversation, facts = await open_conversation(engine, spec)
-    verified = check_from_inside(facts, spec.limits)
+    verified = check_from_inside(facts, spec.limits, (await engine.probe()).shared_namespaces)
     assert "no network interface but loopback" in verified
     output, end = await run(conversation, "echo", "hello")
     assert (output, end.exit_code) == (b"hello\n", 0)
@@ -213,7 +213,6 @@ WEAKENINGS: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
         lambda body: body["HostConfig"].update(SecurityOpt=["no-new-privileges", "seccomp=unconfined"]),
     ),
     "pid namespace": ("no host namespaces", lambda body: body["HostConfig"].update(PidMode="host")),
-    "ipc namespace": ("no host namespaces", lambda body: body["HostConfig"].update(IpcMode="host", ShmSize=0)),
     "bind mount": (
         "no foreign mounts",
         lambda body: body["HostConfig"].update(Binds=[*body["HostConfig"].get("Binds", []), "/etc:/mnt:ro"]),
@@ -242,6 +241,31 @@ WEAKENINGS: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
     ),
     "log": ("no log", lambda body: body["HostConfig"].update(LogConfig={"Type": "json-file", "Config": {}})),
 }
+
+
+SHARED_NAMESPACES = {"ipc": {"IpcMode": "host", "ShmSize": 0}, "pid": {"PidMode": "host"}}
+
+
+@pytest.mark.parametrize("namespace", SHARED_NAMESPACES)
+async def test_a_namespace_of_the_host_is_seen_from_inside_too(
+    engine: DockerEngine, spec: SandboxSpec, engine_api: docker.APIClient, namespace: str
+) -> None:
+    """Podman's inspection does not tell the ipc namespace."""
+    await engine.probe()
+    dialect, floor, name = engine._dialect, container_floor(), sandbox_name(spec.run_id)
+    body = container_config(engine_api, dialect, spec, floor)
+    body["HostConfig"].update(SHARED_NAMESPACES[namespace])
+    dialect.prepare_work(engine_api, name, spec, floor, labels_of(spec))
+    engine_api.create_container_from_config(body, name=name)
+    conversation = Conversation(await engine.stream(name))
+    if namespace == "pid":  # init itself refuses to be anything but process 1
+        with pytest.raises(ProtocolError, match="init gave up"):
+            await conversation.ready()
+    else:
+        facts = await conversation.ready()
+        with pytest.raises(IsolationError, match="namespaces of its own"):
+            check_from_inside(facts, spec.limits, frozenset({"cgroup"}))
+    await engine.destroy(name)
 
 
 @pytest.mark.parametrize("weakening", WEAKENINGS)

@@ -65,4 +65,3 @@ class Attacks:
             f"scripts/{path.name}": path.read_text() for path in SANDBOXED.glob("[a-z]*.py")
         }
         return self.make_skill(files | {f"scripts/{name}": script for name, script in scripts.items()})
-

@@ -1,17 +1,19 @@
 """Data: output arrives byte by byte, stays its own run's, and nothing of the host is among what a script can see."""
 
 import concurrent.futures
+import hashlib
 import json
-import pathlib
 import secrets
+from typing import Any
 
 import grpc
 import pytest
 import skilljail
-from harness import INTERPRETERS, Daemon, running_daemon
-from isolation.attacks import Attacks
+from harness import INTERPRETERS, Daemon, MakeSkill, running_daemon
 from skilljail import Limits, Outcome
 from skilljail.v1 import script_runner_pb2, script_runner_pb2_grpc
+
+from isolation.attacks import Attacks
 
 HOSTILE_BYTES = {
     "not UTF-8": bytes(range(256)),
@@ -39,7 +41,9 @@ def test_output_is_carried_byte_by_byte(attacks: Attacks, content: bytes) -> Non
 def test_runs_at_the_same_time_keep_their_output_apart(attacks: Attacks) -> None:
     """Case 85: each gets all of its own, and nothing else."""
     tokens = [secrets.token_hex(8) for _ in range(12)]
-    skill = attacks.make_skill({"x.py": "import sys\nfor _ in range(2000): print(sys.argv[1])\nopen(sys.argv[1], 'w').write(sys.argv[1])"})
+    skill = attacks.make_skill(
+        {"x.py": "import sys\nfor _ in range(2000): print(sys.argv[1])\nopen(sys.argv[1], 'w').write(sys.argv[1])"}
+    )
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
         runs = [pool.submit(attacks.client.run, skill, "x.py", [token], artifacts=["*"]) for token in tokens]
         results = [run.result() for run in runs]
@@ -49,27 +53,24 @@ def test_runs_at_the_same_time_keep_their_output_apart(attacks: Attacks) -> None
         assert {one.path: one.content for one in result.artifacts} == {token: token.encode()}
 
 
+PSEUDO = {"tmpfs", "proc", "sysfs", "devpts", "mqueue", "cgroup", "cgroup2", "devtmpfs", "ramfs"}
+"""File systems that hold nothing of a disk."""
+ENGINE_FILES = {"/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/run/.containerenv"}
+"""What engines put into each container, each a file of its own, read-only here."""
+
+
 def test_the_mounts_tell_of_nothing_but_the_sandbox(attacks: Attacks, daemon: Daemon) -> None:
     """Case 76: no folder of the host is mounted; what the engine itself puts there is in `docs/limits-seen.md`."""
     found = attacks.report("""
 import json
 mounts = [line.split(" - ") for line in open("/proc/self/mountinfo").read().splitlines()]
-print(json.dumps([[*before.split()[3:6], *after.split()[:2]] for before, after in mounts]))
+print(json.dumps([[*before.split()[4:6], after.split()[0], before + after] for before, after in mounts]))
 """)
-    kinds = {kind for _, _, _, kind, _ in found}
-    # A disk is there only under the files that an engine makes for each container, read-only.
-    disks = {(path, "ro" in options.split(",")) for _, path, options, kind, _ in found if kind not in PSEUDO}
-    assert kinds & PSEUDO
-    assert disks <= {(path, True) for path in ("/", *ENGINE_FILES)}
-    assert {path for _, path, *_ in found if not path.startswith(("/proc", "/sys", "/dev"))} <= {"/", "/work", *ENGINE_FILES}
+    own = {path: options.split(",") for path, options, _, _ in found if not path.startswith(("/proc", "/sys", "/dev"))}
+    assert {"/", "/work"} <= set(own) <= {"/", "/work"} | ENGINE_FILES
+    assert {path for path, options in own.items() if "rw" in options} == {"/work"}
+    assert {path for path, _, kind, _ in found if kind not in PSEUDO} <= {"/"} | ENGINE_FILES
     assert str(daemon.directory) not in json.dumps(found)
-    writable = {path for _, path, options, _, _ in found if "rw" in options.split(",")}
-    assert "/work" in writable
-    assert {path for path in writable if not path.startswith(("/proc", "/sys", "/dev"))} == {"/work"}
-
-
-PSEUDO = {"tmpfs", "proc", "sysfs", "devpts", "mqueue", "cgroup", "cgroup2", "devtmpfs", "ramfs"}
-ENGINE_FILES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/run/.containerenv")
 
 
 @pytest.mark.parametrize("interpreter", INTERPRETERS)
@@ -82,8 +83,7 @@ def text(path):
     except OSError: return ""
 print(json.dumps({
     "variables": dict(os.environ), "host": socket.gethostname(), "domain": text("/proc/sys/kernel/domainname").strip(),
-    "commands": [text(f"/proc/{pid}/cmdline").split("\\0")[:-1] for pid in os.listdir("/proc") if pid.isdigit() and pid == "1"],
-    "variables of init": text("/proc/1/environ"),
+    "command of init": text("/proc/1/cmdline").split("\\0")[:-1], "variables of init": text("/proc/1/environ"),
     "files": "".join(text(f"/etc/{name}") for name in ("hostname", "hosts", "resolv.conf", "mtab", "fstab")),
     "cgroup": text("/proc/self/cgroup") + text("/proc/1/cgroup"),
 }))
@@ -91,16 +91,34 @@ print(json.dumps({
     found = attacks.report(script, interpreter)
     assert found["host"] == "sandbox"
     assert found["domain"] in {"", "(none)"}
-    assert found["commands"] == [["/usr/bin/python3", "-I", "-S", "/opt/skilljail/init"]]
+    assert found["command of init"][:3] == ["/usr/bin/python3", "-I", "-S"]
+    assert found["command of init"][3].startswith("/opt/skilljail/init")
     assert found["variables of init"] == ""
-    everything = json.dumps({name: value for name, value in found.items() if name != "commands"})
+    everything = json.dumps({name: value for name, value in found.items() if name != "command of init"})
     for secret in (str(daemon.directory), daemon.owner, "skilljail-", "DOCKER", "SKILLJAIL"):
         assert secret not in everything, secret
 
 
 def test_arguments_variables_and_input_are_passed_as_they_are(attacks: Attacks) -> None:
     """Case 78: nothing is split, expanded, trimmed or interpreted; as large as they may be."""
-    words = ["", " ", "a b", "'", '"', "$(id)", "`id`", "$HOME", "*", "\n", "\t\\n", "-rf", "--", ";rm -rf /", "é\U0001f600", "x" * 100_000]
+    words = [
+        "",
+        " ",
+        "a b",
+        "'",
+        '"',
+        "$(id)",
+        "`id`",
+        "$HOME",
+        "*",
+        "\n",
+        "\t\\n",
+        "-rf",
+        "--",
+        ";rm -rf /",
+        "é\U0001f600",
+        "x" * 100_000,
+    ]
     variables = {f"V{number}": word for number, word in enumerate(words)} | {"_": "underscore", "LONG": "y" * 100_000}
     variables |= {f"MANY{number}": str(number) for number in range(200)}
     stdin = bytes(range(256)) * 4_000
@@ -109,8 +127,6 @@ import hashlib, json, os, sys
 print(json.dumps([sys.argv[1:], {name: os.environ.get(name) for name in json.loads(os.environ["NAMES"])},
     hashlib.sha256(sys.stdin.buffer.read()).hexdigest()]))
 """
-    import hashlib
-
     found = attacks.report(script, argv=words, env=variables | {"NAMES": json.dumps(list(variables))}, stdin=stdin)
     assert found == [words, variables, hashlib.sha256(stdin).hexdigest()]
 
@@ -158,19 +174,25 @@ print(json.dumps([os.urandom(16).hex(), secrets.token_hex(16), random.random(), 
         assert len(set(values)) == 3
 
 
-def test_nothing_that_a_caller_sends_or_a_script_writes_is_logged(make_skill: skilljail.Client) -> None:
+def test_nothing_that_a_caller_sends_or_a_script_writes_is_logged(make_skill: MakeSkill) -> None:
     """Case 81: not even at the most talkative level, and whatever goes wrong."""
     marker = secrets.token_hex(12)
-    script = f"import os, sys\nopen('{marker}-file', 'w').write('{marker}')\nprint('{marker}', file=sys.stderr)\nprint(sys.stdin.read())\n"
+    script = f"""
+import os, sys
+open('{marker}-file', 'w').write('{marker}')
+print('{marker}', file=sys.stderr)
+print(sys.stdin.read())
+"""
     with running_daemon() as own, skilljail.Client(own.address) as client:
         skill = make_skill({"x.py": script, "y.py": script + f"os.kill(1, 9)\nraise SystemExit('{marker}')"})
+        options: dict[str, Any] = {"env": {"TOKEN": marker}, "stdin": marker.encode(), "artifacts": ["*"]}
         for name, limits in (("x.py", Limits()), ("y.py", Limits()), ("y.py", Limits(output_bytes=10))):
-            result = client.run(skill, name, [marker], env={"TOKEN": marker}, stdin=marker.encode(), limits=limits, artifacts=["*"])
-            assert result.usage.stderr_bytes
+            result = client.run(skill, name, [marker], limits=limits, **options)
+            assert result.usage.stdout_bytes + result.usage.stderr_bytes >= 10
         with pytest.raises(skilljail.InvalidRequest):
             client.run(skill, "x.py", env={"TOKEN": f"{marker}\0"})
         log = own.log.read_text()
-        kept = b"".join(path.read_bytes() for path in pathlib.Path(own.directory, "state").rglob("*") if path.is_file())
+        kept = b"".join(path.read_bytes() for path in (own.directory / "state").rglob("*") if path.is_file())
     assert log.count("run finished") == 3
     assert marker not in log
     assert marker.encode() in kept  # the skill itself is, of course

@@ -2,14 +2,16 @@
 
 import json
 import time
+from typing import Any
 
 import grpc
 import pytest
 import skilljail
 from harness import INTERPRETERS, Daemon
-from isolation.attacks import Attacks
 from skilljail import Limits, Outcome
 from skilljail.v1 import script_runner_pb2, script_runner_pb2_grpc
+
+from isolation.attacks import Attacks
 
 MIB = 1024 * 1024
 
@@ -19,9 +21,9 @@ def test_nothing_can_be_written_but_the_work_directory_and_shared_memory(attacks
     """Case 71: every folder and every file of each image is tried."""
     script = """
 import json
-from walk import writable_files, writable_folders
-folders = writable_folders("/")
-files = writable_files("/")
+from walk import changeable_files, open_folders
+folders = open_folders("/")
+files = changeable_files("/")
 print(json.dumps({
     "folders": sorted(one for one in folders if not one.startswith("/work/")),
     "below work": sorted(one for one in folders if one.startswith("/work/")),
@@ -47,7 +49,12 @@ print(json.dumps({
     "errors": sorted({attempt(lambda: pathlib.Path(one, "x").write_text("x")) for one in places[2:]}),
 }))
 """)
-    assert found["leads to"] == {"/tmp": "/work/tmp", "/var/tmp": "/work/tmp", "/work/home": "/work/home", "/work/tmp": "/work/tmp"}
+    assert found["leads to"] == {
+        "/tmp": "/work/tmp",
+        "/var/tmp": "/work/tmp",
+        "/work/home": "/work/home",
+        "/work/tmp": "/work/tmp",
+    }
     assert found["open"] == ["/tmp", "/var/tmp"]
     assert set(found["errors"]) <= {"EROFS", "EACCES"}
 
@@ -81,13 +88,11 @@ def test_no_socket_of_an_engine_or_token_of_a_cluster_is_there(attacks: Attacks)
     """Case 49: neither in the usual places nor anywhere else."""
     found = attacks.report("""
 import json, os, stat
+from walk import everything
 usual = ("/var/run/docker.sock", "/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock",
     "/run/crio/crio.sock", "/run/secrets", "/var/run/secrets/kubernetes.io/serviceaccount/token", "/run/host-services",
     "/run/skilljail", "/var/lib/skilljail", "/var/lib/docker", "/var/lib/kubelet", "/host", "/hostfs")
-sockets = []
-for folder, folders, files in os.walk("/"):
-    folders[:] = [name for name in folders if os.path.join(folder, name) not in ("/proc", "/sys")]
-    sockets += [f"{folder}/{name}" for name in files if stat.S_ISSOCK(os.lstat(f"{folder}/{name}").st_mode)]
+sockets = [str(path) for path in everything("/") if stat.S_ISSOCK(path.lstat().st_mode)]
 print(json.dumps({"usual": [one for one in usual if os.path.lexists(one)], "sockets": sockets,
     "listed": open("/proc/net/unix").read().splitlines()[1:]}))
 """)
@@ -98,8 +103,8 @@ LEAVE_TRACES = """
 import ctypes, fcntl, os, socket, subprocess, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 from kernel import call
-for folder in ("/work", "/work/home", "/work/tmp", "/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", os.environ["HOME"] + "/.cache",
-    os.environ["HOME"] + "/.config", "/var/lib", "/etc", "/usr/local/lib", "/run", "/opt/skilljail/init"):
+for folder in ("/work", "/work/home", "/work/tmp", "/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/work/home/.cache",
+    "/work/home/.config", "/var/lib", "/etc", "/usr/local/lib", "/run", "/opt/skilljail/init"):
     try:
         os.makedirs(folder, exist_ok=True)
         with open(folder + "/trace-of-a-run", "w") as file: file.write("x")
@@ -127,20 +132,17 @@ FIND_TRACES = """
 import ctypes, fcntl, json, os, socket
 from attempt import attempt
 from kernel import call
+from walk import everything
 libc = ctypes.CDLL(None, use_errno=True)
 KEY = 0x5EC12E7
-found = []
-for folder, folders, files in os.walk("/"):
-    folders[:] = [name for name in folders if os.path.join(folder, name) not in ("/proc", "/sys")]
-    found += [f"{folder}/{name}" for name in (*folders, *files) if "trace" in name and "/work/skill" not in folder]
 print(json.dumps({
-    "files": [one for one in found if one.endswith("trace-of-a-run")],
+    "files": [str(path) for path in everything("/") if path.name == "trace-of-a-run"],
     "shared memory": os.listdir("/dev/shm"),
     "queues": os.listdir("/dev/mqueue"),
     "work": sorted(os.listdir("/work")),
     "home": os.listdir("/work/home"),
     "temporary": os.listdir("/tmp"),
-    "System V": [line for kind in ("shm", "sem", "msg") for line in open(f"/proc/sysvipc/{kind}").read().splitlines()[1:]],
+    "System V": [line for kind in ("shm", "sem", "msg") for line in list(open(f"/proc/sysvipc/{kind}"))[1:]],
     "segments": [libc.shmget(KEY, ctypes.c_size_t(4096), 0), libc.semget(KEY, 1, 0), libc.msgget(KEY, 0)],
     "key": call("request_key", b"user", b"trace-of-a-run", 0, -5),
     "abstract socket": attempt(lambda: socket.socket(socket.AF_UNIX).connect("\\0trace-of-a-run")),
@@ -181,12 +183,13 @@ def test_nothing_of_a_run_is_there_for_one_at_the_same_time(attacks: Attacks) ->
 
 
 def test_the_programs_of_an_image_are_the_same_after_an_attack_on_their_pages(attacks: Attacks) -> None:
-    """Case 35: every sandbox of an image shares its pages; none of the ways to write into them without a right works."""
+    """Case 35: every sandbox of an image shares its pages; no way to write into them without a right works."""
     hashes = """
-import hashlib, json, os, pathlib
-paths = [os.path.realpath("/proc/self/exe"), "/usr/bin/bash", "/etc/passwd", *map(str, pathlib.Path("/opt/skilljail/init").rglob("*.py")),
-    *map(str, pathlib.Path("/usr/lib").glob("*-linux-gnu/libc.so.6"))]
-print(json.dumps({path: hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest() for path in paths}))
+import hashlib, json, pathlib
+paths = [pathlib.Path(one) for one in ("/proc/self/exe", "/usr/bin/bash", "/etc/passwd")]
+paths += pathlib.Path("/opt/skilljail/init").rglob("*.py")
+paths += pathlib.Path("/usr/lib").glob("*-linux-gnu/libc.so.6")
+print(json.dumps({str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}))
 """
     attack = """
 import ctypes, json, os, threading
@@ -253,11 +256,17 @@ for number in range(100): os.symlink("large", f"link{number}")
 for number in range(100): os.link("large", f"hard{number}")
 for number in range(10_000): open("a" * 60 + f"{number}b", "w").close()
 """
-    patterns = ["*a" * 30 + "*c", "**/" * 20 + "*a*a*a*a*x", "link*", "hard*", *[f"{'?' * 40}*{number}*z" for number in range(40)]]
+    patterns = [
+        "*a" * 30 + "*c",
+        "**/" * 20 + "*a*a*a*a*x",
+        "link*",
+        "hard*",
+        *[f"{'?' * 40}*{number}*z" for number in range(40)],
+    ]
     started = time.monotonic()
     result = attacks.run(script, artifacts=patterns, limits=Limits(disk_inodes=16_000, wall_seconds=20))
     assert (result.outcome, result.exit_code, result.artifacts) == (Outcome.EXITED, 0, ())
-    reasons = [one.reason for one in result.skipped_artifacts]
+    reasons = [str(one.reason) for one in result.skipped_artifacts]
     assert reasons.count("NOT_A_REGULAR_FILE") == 100 or "TIME_LIMIT" in reasons
     assert reasons.count("SIZE_LIMIT") == 100 or "TIME_LIMIT" in reasons
     assert time.monotonic() - started < 20
@@ -331,9 +340,9 @@ def test_programs_and_modules_that_a_script_leaves_are_run_by_nobody(attacks: At
     """Case 68: CVE-2026-41567. What init needs after the script's end it takes from the image alone."""
     script = """
 import os, pathlib
-names = ("hashlib.py", "_hashlib.py", "stat.py", "json.py", "os.py", "sitecustomize.py", "usercustomize.py", "encodings/__init__.py",
-    "skilljail_init/__init__.py", "skilljail_init/artifacts.py", "tar", "unpigz", "gzip", "xz", "python3", "sh", ".profile",
-    ".bashrc", ".python_history", ".config/pip/pip.conf", ".local/lib/python3.13/site-packages/x.pth")
+names = ("hashlib.py", "_hashlib.py", "stat.py", "json.py", "os.py", "sitecustomize.py", "usercustomize.py", "tar",
+    "encodings/__init__.py", "skilljail_init/__init__.py", "skilljail_init/artifacts.py", "unpigz", "gzip", "xz", "sh",
+    "python3", ".profile", ".bashrc", ".config/pip/pip.conf", ".local/lib/python3.13/site-packages/x.pth")
 code = "import os; open('/work/skill/TROJAN', 'w').write('ran')\\n"
 shell = "#!/bin/sh\\necho ran >/work/skill/TROJAN\\n"
 for folder in ("/work", "/work/skill", "/work/skill/scripts", "/work/home", "/work/tmp"):
@@ -384,13 +393,28 @@ def test_a_hostile_path_of_a_request_is_refused_before_anything_starts(daemon: D
         setattr(request, where, path)
     error = _refusal(daemon, request)
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert len(error.details()) < 2_000
-    assert error.details().isprintable()
+    told = error.details() or ""
+    assert 0 < len(told) < 2_000
+    assert told.isprintable()
 
 
 def test_names_that_are_only_odd_stay_as_they_are(attacks: Attacks) -> None:
     """Case 62: options, spaces, quotes, Windows' reserved names; they are names and nothing else."""
-    names = ("-rf", "--help", "CON", "aux.py", "$(id)", "`id`", "a b", "'\"", "*", "\u00e9\U0001f600", "...", "~", "%00")
+    names = (
+        "-rf",
+        "--help",
+        "CON",
+        "aux.py",
+        "$(id)",
+        "`id`",
+        "a b",
+        "'\"",
+        "*",
+        "\u00e9\U0001f600",
+        "...",
+        "~",
+        "%00",
+    )
     script = "import json, os, sys\nprint(json.dumps(sorted(os.listdir('odd'))))"
     skill = attacks.make_skill({"x.py": script})
     result = attacks.client.run(skill, "x.py", inputs={f"odd/{name}": b"x" for name in names}, artifacts=["odd/*"])
@@ -411,7 +435,8 @@ def test_a_path_that_is_no_text_is_refused(daemon: Daemon) -> None:
     """Case 62: bytes that are not UTF-8, as no client's library would send them."""
     field_3_script_path = b"\x1a\x04\xff\xfe.p"
     with grpc.insecure_channel(daemon.address) as channel:
-        call = channel.unary_stream("/skilljail.v1.ScriptRunnerService/RunScript")(field_3_script_path)
+        method: Any = channel.unary_stream("/skilljail.v1.ScriptRunnerService/RunScript")
+        call = method(field_3_script_path)
         with pytest.raises(grpc.RpcError) as caught:
             next(call)
     assert caught.value.code() in {

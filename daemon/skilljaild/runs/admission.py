@@ -13,7 +13,7 @@ class Ticket:
 
     def __init__(self, position: int) -> None:
         self.position = position
-        """Runs that were before it when it was admitted."""
+        """Its place in the queue when it was admitted: 1 is next, 0 starts at once."""
         self._called = asyncio.Event()
 
     def call(self) -> None:
@@ -42,7 +42,7 @@ class Admission:
                 "admission.queued_runs or admission.concurrent_runs",
                 retry_seconds=1,
             )
-        ticket = Ticket(len(self._waiting))
+        ticket = Ticket(0 if self._free else len(self._waiting) + 1)
         self._waiting.append(ticket)
         self._call_next()
         return ticket

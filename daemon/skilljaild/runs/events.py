@@ -122,7 +122,7 @@ class RunResult:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Queued:
-    """The run was admitted. `position`: runs before it."""
+    """The run was admitted. `position`: its place in the queue; 1 is next, 0 starts at once."""
 
     position: int
 

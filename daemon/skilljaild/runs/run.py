@@ -13,6 +13,7 @@ from skilljaild.bundles.store import BlobStore
 from skilljaild.engines.base import (
     Engine,
     EngineError,
+    EngineReport,
     EngineUnavailable,
     Image,
     ImageMissing,
@@ -62,7 +63,7 @@ class RunContext:
     """What all runs of a daemon share."""
 
     engine: Engine
-    runtime: str
+    report: EngineReport
     owner: str
     admission: Admission
 
@@ -145,7 +146,7 @@ class Run:
                     Reason.BUNDLE_MISSING,
                     "the skill was dropped from the store while the run waited; try again",
                 )
-            async with open_sandbox(self._context.engine, self._spec()) as sandbox:
+            async with open_sandbox(self._context.engine, self._context.report, self._spec()) as sandbox:
                 self._phases.claimed = self._lap()
                 await self._stage(sandbox)
                 self._phases.staged = self._lap()
@@ -202,7 +203,7 @@ class Run:
                 self.order.policy,
                 self._image.digest,
                 sandbox.sandbox_id,
-                self._context.runtime,
+                self._context.report.runtime,
                 sandbox.verified,
             )
         )

@@ -11,7 +11,6 @@ from skilljaild import __version__
 from skilljaild.bundles.store import BlobStores
 from skilljaild.catalogue import Catalogue
 from skilljaild.config import Config
-from skilljaild.engines.base import EngineReport
 from skilljaild.errors import Reason, Refusal
 from skilljaild.interpreters import INTERPRETERS
 from skilljaild.runs.events import Outcome
@@ -38,14 +37,12 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
         self,
         config: Config,
         context: RunContext,
-        report: EngineReport,
         stores: BlobStores,
         catalogue: Catalogue,
         registry: RunRegistry,
     ) -> None:
         self._config = config
         self._context = context
-        self._report = report
         self._stores = stores
         self._catalogue = catalogue
         self._registry = registry
@@ -143,10 +140,10 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
             bundle_bytes_max=config.bundles.bundle_bytes,
             bundle_entries_max=config.bundles.bundle_entries,
             engine=script_runner_pb2.Engine(
-                name=self._report.name,
-                version=f"{self._report.product} {self._report.version}",
-                runtime=self._report.runtime,
-                warnings=self._report.warnings,
+                name=self._context.report.name,
+                version=f"{self._context.report.product} {self._context.report.version}",
+                runtime=self._context.report.runtime,
+                warnings=self._context.report.warnings,
             ),
             concurrent_runs_max=config.admission.concurrent_runs,
             queued_runs_max=config.admission.queued_runs,

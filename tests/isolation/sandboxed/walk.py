@@ -1,72 +1,63 @@
-"""Walks a whole file system and tries to write everywhere."""
+"""Walks a whole file system, /proc and /sys apart, and tries to change it everywhere."""
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
-__all__ = ["writable_files", "writable_folders"]
+__all__ = ["changeable_files", "everything", "open_folders"]
 
-_KERNEL = ("/proc", "/sys")
-
-
-def _folders(top: str) -> Iterator[tuple[str, list[str]]]:
-    for folder, folders, files in os.walk(top):
-        folders[:] = [name for name in folders if os.path.join(folder, name) not in _KERNEL]
-        yield folder, files
+_KERNEL = {Path("/proc"), Path("/sys")}
 
 
-def writable_folders(top: str) -> list[str]:
-    """Each folder at or below `top`, /proc and /sys apart, in which a file, a folder or a link can be made."""
-    found = []
-    for folder, _ in _folders(top):
-        path = os.path.join(folder, ".made-by-an-attack")
-        for make in (_make_file, _make_folder, _make_link):
-            try:
-                make(path)
-            except OSError:
-                continue
-            found.append(folder)
-            break
-    return found
+def _folders(top: str) -> Iterator[tuple[Path, list[str], list[str]]]:
+    for name, folders, files in os.walk(top):
+        folder = Path(name)
+        folders[:] = [one for one in folders if folder / one not in _KERNEL]
+        yield folder, folders, files
 
 
-def _make_file(path: str) -> None:
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-    os.unlink(path)
+def everything(top: str) -> Iterator[Path]:
+    """Every folder and file below `top`, links among them."""
+    for folder, folders, files in _folders(top):
+        for name in (*folders, *files):
+            yield folder / name
 
 
-def _make_folder(path: str) -> None:
-    os.mkdir(path)
-    os.rmdir(path)
+def open_folders(top: str) -> list[str]:
+    """Each folder at or below `top` in which a file, a folder or a link can be made."""
+    return [str(folder) for folder, _, _ in _folders(top) if _is_open(folder)]
 
 
-def _make_link(path: str) -> None:
-    os.symlink("/", path)
-    os.unlink(path)
-
-
-def writable_files(top: str) -> list[str]:
-    """Each file below `top`, /proc and /sys apart, that can be opened for writing, or whose mode, owner or time can be
-    changed. Devices and links are left out.
-    """
-    found = []
-    for folder, files in _folders(top):
-        for path in (os.path.join(folder, name) for name in files):
-            if stat.S_ISREG(os.lstat(path).st_mode) and _can_change(path):
-                found.append(path)
-    return found
-
-
-def _can_change(path: str) -> bool:
-    for attempt in (
-        lambda: os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK)),
-        lambda: os.chmod(path, 0o777),
-        lambda: os.utime(path),
-        lambda: os.rename(path, path + ".renamed"),
-    ):
-        try:
-            attempt()
-        except OSError:
-            continue
+def _is_open(folder: Path) -> bool:
+    path = folder / ".made-by-an-attack"
+    if _does(lambda: path.touch(exist_ok=False)) or _does(lambda: path.symlink_to("/")):
+        path.unlink()
+        return True
+    if _does(path.mkdir):
+        path.rmdir()
         return True
     return False
+
+
+def changeable_files(top: str) -> list[str]:
+    """Each regular file below `top` that can be opened for writing, moved, or given another mode or time."""
+    regular = (path for path in everything(top) if stat.S_ISREG(path.lstat().st_mode))
+    return [str(path) for path in regular if _is_changeable(path)]
+
+
+def _is_changeable(path: Path) -> bool:
+    return (
+        _does(lambda: os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK)))
+        or _does(lambda: path.chmod(0o777))
+        or _does(lambda: os.utime(path))
+        or _does(lambda: path.rename(f"{path}.moved").rename(path))
+    )
+
+
+def _does(action: Callable[[], object]) -> bool:
+    try:
+        action()
+    except OSError:
+        return False
+    return True

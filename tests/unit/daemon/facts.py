@@ -36,7 +36,9 @@ def good_facts(limits: Limits = LIMITS) -> dict[str, Any]:
         "capabilities": dict.fromkeys(("inheritable", "permitted", "effective", "bounding", "ambient"), 0),
         "no_new_privileges": True,
         "seccomp_mode": 2,
-        "namespaces": {name: 4_026_532_000 + number for number, name in enumerate(("cgroup", "ipc", "pid", "user", "uts"))},
+        "namespaces": {
+            name: 4_026_532_000 + number for number, name in enumerate(("cgroup", "ipc", "pid", "user", "uts"))
+        },
         "interfaces": ["lo"],
         "root_read_only": True,
         "mounts": [

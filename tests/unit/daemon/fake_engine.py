@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -22,7 +23,7 @@ from .facts import good_facts
 
 __all__ = ["EXITED", "REPORT", "Box", "FakeEngine", "FakeStream", "Init", "ready", "serve_script", "staged"]
 
-REPORT = EngineReport("docker", "Docker", "29.0.0", "runc", "1.3.4", "6.18", 2, (), ("no LSM",))
+REPORT = EngineReport("docker", "Docker", "29.0.0", "runc", "1.3.4", "6.18", 2, frozenset(), (), ("no LSM",))
 
 EXITED: dict[str, object] = {
     "cause": "exited",
@@ -163,6 +164,8 @@ class FakeEngine:
         """By method: what it waits for, when it has done its work."""
         self.reached: dict[str, asyncio.Event] = collections.defaultdict(asyncio.Event)
         """By method: set when it was called."""
+        self.specs: list[SandboxSpec] = []
+        """Of every sandbox that was asked for."""
         self.live: dict[str, SandboxSpec] = {}
         self.destroyed: list[str] = []
         self.boxes: list[Box] = []
@@ -194,6 +197,7 @@ class FakeEngine:
         return self.images[reference]
 
     async def create(self, spec: SandboxSpec) -> str:
+        self.specs.append(spec)
         await self._called("create")
         sandbox_id = f"skilljail-{spec.run_id}"
         self.live[sandbox_id] = spec
@@ -209,7 +213,7 @@ class FakeEngine:
         box = Box(stream, self.live[sandbox_id])
         self.boxes.append(box)
         self._streams[sandbox_id] = stream
-        self._tasks.add(asyncio.ensure_future(self.init(box)))  # type: ignore[arg-type]
+        self._tasks.add(asyncio.ensure_future(self.init(box)))
         return stream
 
     async def stats(self, sandbox_id: str) -> SandboxStats:
@@ -217,6 +221,7 @@ class FakeEngine:
         return SandboxStats(running=sandbox_id in self.live, oom_killed=self.oom_killed)
 
     async def kill(self, sandbox_id: str) -> None:
+        del sandbox_id
         await self._called("kill")
 
     async def destroy(self, sandbox_id: str) -> None:
@@ -234,10 +239,8 @@ class FakeEngine:
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
-            try:
+            with contextlib.suppress(asyncio.CancelledError):
                 await task
-            except asyncio.CancelledError:
-                pass
         self._tasks.clear()
 
 

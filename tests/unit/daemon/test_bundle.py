@@ -11,6 +11,7 @@ from skilljaild.bundles.digest import digest_of, is_digest
 from skilljaild.errors import Reason, Refusal
 from skilljaild.paths import path_fault
 
+from .attempt import attempt
 from .orders import manifest
 
 DIGEST = digest_of(b"")
@@ -28,7 +29,7 @@ def bundle(*paths: str, directories: tuple[str, ...] = (), bytes_max: int = 100,
     return Bundle.of(files, list(directories), bytes_max=bytes_max, entries_max=entries_max)
 
 
-def refusal(data: bytes, entries_max: int = 10) -> Refusal:
+def refused(data: bytes, entries_max: int = 10) -> Refusal:
     """Why a manifest is refused."""
     with pytest.raises(Refusal) as caught:
         parse_manifest(data, entries_max)
@@ -58,11 +59,11 @@ def test_parents_are_added_and_come_before_their_children() -> None:
     ("paths", "directories", "message"),
     [
         (("a", "a"), (), "the skill names the file 'a' twice; leave one out"),
-        (("a", "a/b"), (), "the skill has 'a' as a file and as a directory"),
-        (("a/b/c", "a/b"), (), "the skill has 'a/b' as a file and as a directory"),
-        (("a",), ("a",), "the skill has 'a' as a file and as a directory"),
-        (("a",), ("a/b",), "the skill has 'a' as a file and as a directory"),
-        (("SKILL.md/x",), (), "the skill has 'SKILL.md' as a file and as a directory"),
+        (("a", "a/b"), (), "the skill has 'a' as a file and as a directory; rename one"),
+        (("a/b/c", "a/b"), (), "the skill has 'a/b' as a file and as a directory; rename one"),
+        (("a",), ("a",), "the skill has 'a' as a file and as a directory; rename one"),
+        (("a",), ("a/b",), "the skill has 'a' as a file and as a directory; rename one"),
+        (("SKILL.md/x",), (), "the skill has 'SKILL.md' as a file and as a directory; rename one"),
     ],
 )
 def test_a_path_is_one_thing_only(paths: tuple[str, ...], directories: tuple[str, ...], message: str) -> None:
@@ -116,7 +117,7 @@ def test_a_manifest_is_read_whole() -> None:
 
 @pytest.mark.parametrize("data", [b"\xff", b"\x0a\x05ab", b"hello world", b"\x0a\x03\x0a\x01\xff"])
 def test_bytes_that_are_no_manifest_are_refused(data: bytes) -> None:
-    found = refusal(data)
+    found = refused(data)
     assert (found.reason, found.field) == (Reason.SKILL_INVALID, "bundle_digest")
     assert found.message == f"bundle {digest_of(data)}: the blob is no BundleManifest"
 
@@ -124,7 +125,7 @@ def test_bytes_that_are_no_manifest_are_refused(data: bytes) -> None:
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a//b", "a\\b", "a\x1b[2J", "d/" * 40 + "x"])
 def test_a_path_that_is_not_below_the_root_is_refused(path: str) -> None:
     for data in (manifest({path: b""}), manifest({}, directories=(path,))):
-        found = refusal(data)
+        found = refused(data)
         assert (found.reason, found.field) == (Reason.PATH_INVALID, "bundle_digest")
         assert found.message.isprintable()
 
@@ -132,7 +133,7 @@ def test_a_path_that_is_not_below_the_root_is_refused(path: str) -> None:
 @pytest.mark.parametrize(("digest", "size"), [("", 0), ("sha256:0", 0), (DIGEST.upper(), 0), (DIGEST, -1)])
 def test_a_broken_digest_or_size_is_refused(digest: str, size: int) -> None:
     broken = bundle_store_pb2.BundleFile(path="a", digest=digest, size_bytes=size)
-    found = refusal(bundle_store_pb2.BundleManifest(files=[broken]).SerializeToString())
+    found = refused(bundle_store_pb2.BundleManifest(files=[broken]).SerializeToString())
     assert found.reason is Reason.SKILL_INVALID
     assert found.message.startswith("the manifest gives 'a' a broken digest or size")
 
@@ -140,7 +141,7 @@ def test_a_broken_digest_or_size_is_refused(digest: str, size: int) -> None:
 def test_a_manifest_of_a_million_empty_files_is_refused_before_it_is_unfolded() -> None:
     """Two bytes make a file or a directory; each would become an object of the daemon."""
     for data in (b"\x0a\x00" * 1_000_000, b"\x12\x00" * 1_000_000):
-        found = refusal(data, entries_max=10_000)
+        found = refused(data, entries_max=10_000)
         assert found.reason is Reason.SKILL_INVALID
         assert found.message.startswith("the skill has 1,000,000 files and directories, at most 10,000 are taken")
 
@@ -172,11 +173,9 @@ MANIFESTS = st.builds(
 @example(manifest({"SKILL.md": b"", "a/b": b""}, directories=("c",)))
 @example(manifest({"a": b"", "a/b": b"", "SKILL.md": b""}))
 def test_whatever_a_manifest_says_it_is_a_sound_bundle_or_refused(data: bytes) -> None:
-    try:
-        files, directories = parse_manifest(data, 8)
-        found = Bundle.of(files, directories, bytes_max=100, entries_max=8)
-    except Refusal as error:
-        assert error.reason in {Reason.SKILL_INVALID, Reason.PATH_INVALID}
+    found = attempt(lambda: Bundle.of(*parse_manifest(data, 8), bytes_max=100, entries_max=8))
+    if isinstance(found, Refusal):
+        assert found.reason in {Reason.SKILL_INVALID, Reason.PATH_INVALID}
         return
     assert "SKILL.md" in found.files
     assert not set(found.files) & set(found.directories)

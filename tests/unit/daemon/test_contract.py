@@ -36,7 +36,7 @@ def test_states_are_those_of_the_contract_and_only_grow() -> None:
 
 
 def test_skip_reasons_of_init_are_those_of_the_contract() -> None:
-    names = {one.value.upper() for one in SkipReason}  # type: ignore[attr-defined]
+    names = {one.value.upper() for one in SkipReason}
     assert names == set(values(run_pb2.SkipReason, "SKIP_REASON_"))
 
 
@@ -61,7 +61,7 @@ def test_every_field_of_a_request_is_read() -> None:
     message = script_runner_pb2.RunScriptRequest()
     request = convert.run_request(message)
     fields = {field.name for field in message.DESCRIPTOR.fields}
-    assert fields == {name for name in request.__dataclass_fields__}
+    assert fields == set(request.__dataclass_fields__)
 
 
 def test_interpreters_are_the_four_of_the_contract() -> None:

@@ -35,8 +35,9 @@ from skilljaild.runs.order import InputFile, RunRequest
 from skilljaild.runs.run import Run, RunContext
 from skilljaild.service.convert import event_message, limits_message, run_message, run_request
 
+from .attempt import attempt
 from .facts import LIMITS
-from .fake_engine import FakeEngine
+from .fake_engine import REPORT, FakeEngine
 from .orders import make_order
 
 DIGEST = "sha256:" + "b" * 64
@@ -99,7 +100,7 @@ def test_unset_and_zero_are_not_asked_for() -> None:
         ((1, 500_000_000), 1.5),
         ((0, 1), 1e-9),
         ((0, 999_999_999), 0.999999999),
-        ((2, -500_000_000), 1.5),
+        ((1, 281_000_000), 1.281),
         ((2**62, 0), float(2**62)),
     ],
 )
@@ -108,7 +109,7 @@ def test_durations_are_seconds(duration: tuple[int, int], seconds: float) -> Non
     assert asked(wall_time=message, cpu_time=message) == AskedLimits(wall_seconds=seconds, cpu_seconds=seconds)
 
 
-@pytest.mark.parametrize("duration", [(-1, 0), (0, -1), (-(2**63), 0), (0, 1_000_000_000), (5, -2_000_000_000)])
+@pytest.mark.parametrize("duration", [(-1, 0), (0, -1), (-(2**63), 0), (0, 1_000_000_000), (5, -1)])
 @pytest.mark.parametrize("name", ["wall_time", "cpu_time"])
 def test_a_negative_or_broken_duration_is_refused(duration: tuple[int, int], name: str) -> None:
     with pytest.raises(Refusal, match=f"limits.{name}: it must be a positive duration") as caught:
@@ -118,12 +119,11 @@ def test_a_negative_or_broken_duration_is_refused(duration: tuple[int, int], nam
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1))
 def test_any_duration_is_a_finite_number_of_seconds_or_refused(seconds: int, nanos: int) -> None:
-    try:
-        found = asked(wall_time=duration_pb2.Duration(seconds=seconds, nanos=nanos)).wall_seconds
-    except Refusal as error:
-        assert error.reason is Reason.LIMIT_INVALID
-        return
-    assert found is None or (math.isfinite(found) and found > 0)
+    found = attempt(lambda: asked(wall_time=duration_pb2.Duration(seconds=seconds, nanos=nanos)))
+    if isinstance(found, Refusal):
+        assert found.reason is Reason.LIMIT_INVALID
+    else:
+        assert found.wall_seconds is None or (math.isfinite(found.wall_seconds) and found.wall_seconds > 0)
 
 
 @given(
@@ -252,7 +252,7 @@ def test_exit_code_zero_is_set() -> None:
 
 async def test_a_run_is_told_with_what_is_known_so_far(tmp_path: pathlib.Path) -> None:
     order = make_order(request_id="mine", labels={"a": "b"})
-    context = RunContext(FakeEngine(), "runc", "owner", Admission(1, 0))
+    context = RunContext(FakeEngine(), REPORT, "owner", Admission(1, 0))
     run = Run("id", "me", order, Image("python", DIGEST, {}), BlobStore(tmp_path, 1), context)
     message = run_message(run)
     assert message == run_pb2.Run(

@@ -98,7 +98,7 @@ def test_the_outcome_is_read_from_the_records(
 EXITS = st.one_of(
     st.builds(exited, st.integers(0, 255)),
     st.builds(signaled, st.integers(1, 64)),
-    st.builds(end, st.sampled_from(list(Cause)[2:]), st.none(), st.just(9)),  # type: ignore[call-overload]
+    st.builds(end, st.sampled_from(list(Cause)[2:]), st.none(), st.just(9)),
 )
 RECORDS = st.fixed_dictionaries(
     {

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from skilljaild.runs.events import Finished, Outcome, Queued, RunResult
+from skilljaild.runs.events import Event, Finished, Outcome, Queued, RunResult
 from skilljaild.runs.pipe import EVENTS_MAX, EventPipe
 
 LAST = Finished(RunResult(Outcome.EXITED, "m", exit_code=0))
@@ -16,9 +16,9 @@ async def filled() -> EventPipe:
     return pipe
 
 
-async def drained(pipe: EventPipe) -> list[object]:
+async def drained(pipe: EventPipe) -> list[Event]:
     """Everything that comes out, to the end."""
-    found = []
+    found: list[Event] = []
     while (event := await pipe.get()) is not None:
         found.append(event)
     return found

@@ -170,12 +170,14 @@ class Servicer:
 
     @refusing_unary
     async def unary(self, request: object, context: Any) -> str:
+        del context
         if isinstance(request, BaseException):
             raise request
         return f"{request}"
 
     @refusing_stream
     async def stream(self, request: object, context: Any) -> AsyncIterator[str]:
+        del context
         yield "first"
         if isinstance(request, BaseException):
             raise request

@@ -58,11 +58,13 @@ def _host_config(
         "fsize": limits.disk_bytes,
         **dialect.extra_ulimits,
     }
+    per_cpu = [path.format(cpu=number) for path in floor.masked_per_cpu_paths for number in range(cpus)]
+    masked = [*floor.masked_paths, *per_cpu]
     config: dict[str, Any] = api.create_host_config(
         network_mode=floor.network,
         read_only=floor.read_only_root,
         cap_drop=["ALL"],
-        security_opt=["no-new-privileges", f"seccomp={dialect.seccomp(floor)}"],
+        security_opt=["no-new-privileges", f"seccomp={dialect.seccomp(floor)}", *dialect.mask(masked)],
         ipc_mode="private",
         cgroupns="private",
         mem_limit=limits.memory_bytes,
@@ -76,7 +78,6 @@ def _host_config(
         init=False,
         runtime=runtime or None,
     )
-    per_cpu = [path.format(cpu=number) for path in floor.masked_per_cpu_paths for number in range(cpus)]
-    config["MaskedPaths"] = [*floor.masked_paths, *per_cpu]
+    config["MaskedPaths"] = masked
     config["ReadonlyPaths"] = list(floor.read_only_paths)
     return config | dialect.mount_work(sandbox_name(spec.run_id), spec, floor)

@@ -25,6 +25,10 @@ class Dialect(Protocol):
         """The value of `seccomp=` among the security options."""
         ...
 
+    def mask(self, paths: list[str]) -> list[str]:
+        """Security options that hide paths, where HostConfig.MaskedPaths does not."""
+        ...
+
     def is_our_profile(self, value: str, floor: Floor) -> bool:
         """Whether an inspected value of `seccomp=` is the floor's profile."""
         ...
@@ -87,6 +91,10 @@ class DockerDialect:
     def seccomp(self, floor: Floor) -> str:
         return floor.seccomp
 
+    def mask(self, paths: list[str]) -> list[str]:
+        del paths
+        return []
+
     def is_our_profile(self, value: str, floor: Floor) -> bool:
         try:
             return bool(json.loads(value) == json.loads(floor.seccomp))
@@ -137,6 +145,9 @@ class PodmanDialect:
 
     def seccomp(self, floor: Floor) -> str:
         return str(floor.seccomp_file)
+
+    def mask(self, paths: list[str]) -> list[str]:
+        return [f"mask={':'.join(paths)}"]
 
     def is_our_profile(self, value: str, floor: Floor) -> bool:
         return value == str(floor.seccomp_file)

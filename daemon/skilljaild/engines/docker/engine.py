@@ -140,14 +140,19 @@ class DockerEngine:
         try:
             api.create_container_from_config(config, name=name)
         except docker.errors.ImageNotFound:
-            self._dialect.release_work(api, name)
+            self._release_work(api, name)
             raise ImageMissing(
                 f"the engine lost the image {spec.image_digest}; build it with `skilljail images build`"
             ) from None
         except BaseException:
-            self._dialect.release_work(api, name)
+            self._release_work(api, name)
             raise
         return name
+
+    def _release_work(self, api: Any, name: str) -> None:
+        """After a failed creation: the reason of the failure must not be hidden by one of the clean-up."""
+        with contextlib.suppress(docker.errors.APIError):
+            self._dialect.release_work(api, name)
 
     async def verify(self, sandbox_id: str, spec: SandboxSpec) -> None:
         await self._call(self._verify, sandbox_id, spec)

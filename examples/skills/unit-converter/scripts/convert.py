@@ -9,4 +9,6 @@ parser.add_argument("--value", type=float, required=True)
 parser.add_argument("--factor", type=float, required=True)
 options = parser.parse_args()
 
-print(json.dumps({"value": options.value, "factor": options.factor, "result": round(options.value * options.factor, 4)}))
+print(
+    json.dumps({"value": options.value, "factor": options.factor, "result": round(options.value * options.factor, 4)})
+)

@@ -1,0 +1,592 @@
+"""Lives and deaths: of clients, daemons, sandboxes and the engine; queues, crowds, and what is remembered of runs.
+
+What a caller does through its client to end a run is in `tests/conformance/test_ends.py`.
+"""
+
+import concurrent.futures
+import contextlib
+import os
+import pathlib
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import docker
+import grpc
+import pytest
+import skilljail
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from harness import Daemon, MakeSkill, owned_containers, running_daemon, start_daemon, wait_until
+from skilljail import Limits, Outcome, RunState
+from skilljail.v1 import script_runner_pb2, script_runner_pb2_grpc
+from skilljaild import images
+
+MIB = 1024 * 1024
+PROMPTLY_SECONDS = 3.0
+"""A second is promised for the end of a sandbox; the rest is the engine's, on a busy host."""
+
+SLEEP = {"x.py": "print('up')\nimport time; time.sleep(60)"}
+FLOOD = {"x.py": "import os\nwhile True: os.write(1, bytes(65536))"}
+
+SERVICES = ("skilljail.v1.ScriptRunnerService", "skilljail.v1.BundleStoreService")
+
+
+@contextlib.contextmanager
+def under_way(client: skilljail.Client, skill: pathlib.Path, **options: object) -> Iterator[skilljail.RunStream]:
+    """A run whose script has written something."""
+    with client.stream(skill, "x.py", **options) as stream:  # type: ignore[arg-type]
+        for event in stream:
+            if isinstance(event, skilljail.Output):
+                break
+        yield stream
+
+
+@pytest.fixture
+def narrow() -> Iterator[Daemon]:
+    """A daemon for one run at a time, with one place to wait."""
+    with running_daemon("--set", "admission.concurrent_runs=1", "--set", "admission.queued_runs=1") as one:
+        yield one
+
+
+@pytest.fixture
+def channel(daemon: Daemon) -> Iterator[grpc.Channel]:
+    """A bare connection to the daemon that tests share."""
+    with grpc.insecure_channel(daemon.address) as one:
+        yield one
+
+
+def inline_request(files: dict[str, str], **fields: object) -> script_runner_pb2.RunScriptRequest:
+    """A request that needs no upload."""
+    request = script_runner_pb2.RunScriptRequest(script_path="x.py", **fields)  # type: ignore[arg-type]
+    request.files.add(path="SKILL.md", content=b"---\nname: x\ndescription: x\n---\n")
+    for path, content in files.items():
+        request.files.add(path=path, content=content.encode())
+    return request
+
+
+def memory_bytes(daemon: Daemon, field: str = "VmRSS") -> int:
+    """Resident memory of a daemon's process; `VmHWM` is the most that it ever had."""
+    status = pathlib.Path(f"/proc/{daemon.process.pid}/status").read_text()
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(field + ":"))
+
+
+def sandbox_of(engine_api: docker.APIClient, daemon: Daemon) -> str:
+    """The name of the only sandbox that a daemon has."""
+    (name,) = owned_containers(engine_api, daemon.owner)
+    return str(name).removeprefix("/")
+
+
+def is_running(engine_api: docker.APIClient, container: str) -> bool:
+    """Whether a container is there and runs."""
+    try:
+        return bool(engine_api.inspect_container(container)["State"]["Running"])
+    except docker.errors.NotFound:
+        return False
+
+
+# Clients
+
+
+def test_a_client_that_is_killed_takes_its_sandbox_with_it(
+    daemon: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient, client: skilljail.Client
+) -> None:
+    """Case 30: nobody is there to say good-bye."""
+    code = (
+        "import skilljail, sys\n"
+        "with skilljail.Client(sys.argv[1]).stream(sys.argv[2], 'x.py') as stream:\n"
+        "    for event in stream: print(stream.run_id, type(event).__name__, flush=True)\n"
+    )
+    command = [sys.executable, "-c", code, daemon.address, str(make_skill(SLEEP))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as caller:
+        assert caller.stdout is not None
+        run_id = next(line.split()[0] for line in caller.stdout if "Output" in line)
+        container = sandbox_of(engine_api, daemon)
+        assert is_running(engine_api, container)
+        caller.kill()
+        wait_until(lambda: owned_containers(engine_api, daemon.owner) == [], PROMPTLY_SECONDS)
+    result = client.get_run(run_id).result
+    assert result is not None
+    assert (result.outcome, result.exit_code) == (Outcome.CLIENT_DISCONNECTED, None)
+
+
+def test_a_cancelled_run_has_no_sandbox_when_the_call_returns(
+    client: skilljail.Client, daemon: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient
+) -> None:
+    """Case 30: whoever cancels may rely on it; and cancelling twice changes nothing."""
+    with under_way(client, make_skill(SLEEP)) as stream:
+        started = time.monotonic()
+        run = client.cancel_run(stream.run_id)
+        seconds = time.monotonic() - started
+        assert owned_containers(engine_api, daemon.owner) == []
+        result = stream.wait()
+    assert (run.state, result.outcome, result.exit_code) == (RunState.FINISHED, Outcome.CANCELLED, None)
+    assert client.cancel_run(stream.run_id) == run
+    assert seconds < PROMPTLY_SECONDS
+
+
+def test_a_caller_that_reads_nothing_does_not_keep_its_sandbox(engine_api: docker.APIClient) -> None:
+    """Case 85: wall time and a moment, and the daemon's memory stays as it is; other callers are served."""
+    with running_daemon("--set", "admission.concurrent_runs=4") as own, grpc.insecure_channel(own.address) as channel:
+        stub = script_runner_pb2_grpc.ScriptRunnerServiceStub(channel)
+        limits = Limits(wall_seconds=3, output_bytes=64 * MIB).to_wire()
+        before = memory_bytes(own)
+        calls = [stub.RunScript(inline_request(FLOOD, limits=limits)) for _ in range(4)]
+        run_ids = [next(call).event.run_id for call in calls]
+        wait_until(lambda: len(owned_containers(engine_api, own.owner)) == 4, 10)
+        with skilljail.Client(own.address) as client:
+            wait_until(lambda: all(client.get_run(one).state is RunState.FINISHED for one in run_ids), 20)
+            runs = [client.get_run(one) for one in run_ids]
+        assert owned_containers(engine_api, own.owner) == []
+        grown = memory_bytes(own, "VmHWM") - before
+        for call in calls:
+            call.cancel()
+    for run in runs:
+        assert run.result is not None
+        assert run.result.outcome in {Outcome.CLIENT_DISCONNECTED, Outcome.WALL_TIMEOUT}
+        assert run.result.exit_code is None
+        assert run.start_time is not None
+        assert run.finish_time is not None
+        assert (run.finish_time - run.start_time).total_seconds() < 3 + PROMPTLY_SECONDS
+    assert grown < 64 * MIB
+
+
+def test_a_caller_that_reads_slowly_gets_everything(client: skilljail.Client, make_skill: MakeSkill) -> None:
+    """Case 85: its script waits for it."""
+    script = "import os\nfor number in range(200): os.write(1, bytes([number]) * 65536)"
+    received = bytearray()
+    with client.stream(make_skill({"x.py": script}), "x.py", limits=Limits(output_bytes=16 * MIB)) as stream:
+        for count, event in enumerate(stream):
+            if isinstance(event, skilljail.Output):
+                received += event.data
+                if count < 100:
+                    time.sleep(0.02)
+    assert received == b"".join(bytes([number]) * 65536 for number in range(200))
+    assert stream.result is not None
+    assert (stream.result.outcome, stream.result.exit_code) == (Outcome.EXITED, 0)
+
+
+def test_floods_do_not_grow_the_daemon(engine_api: docker.APIClient, make_skill: MakeSkill) -> None:
+    """Case 12: a quarter of a gigabyte passes through, read as fast as it comes."""
+    skill = make_skill(FLOOD)
+    with running_daemon() as own, skilljail.Client(own.address) as client:
+        before = memory_bytes(own)
+
+        def flood() -> tuple[Outcome, int]:
+            size = 0
+            with client.stream(skill, "x.py", limits=Limits(output_bytes=64 * MIB)) as stream:
+                for event in stream:
+                    size += len(event.data) if isinstance(event, skilljail.Output) else 0
+            assert stream.result is not None
+            return stream.result.outcome, size
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            ends = list(pool.map(lambda _: flood(), range(4)))
+        grown = memory_bytes(own, "VmHWM") - before
+        assert owned_containers(engine_api, own.owner) == []
+    assert ends == [(Outcome.OUTPUT_LIMIT, 64 * MIB)] * 4
+    assert grown < 64 * MIB
+
+
+# Crowds and queues
+
+
+def test_fifty_runs_at_once_all_end_well(
+    client: skilljail.Client, daemon: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient
+) -> None:
+    """Case 85: they wait for each other, and none is lost or mixed up."""
+    skill = make_skill({"x.py": "import sys; print(sys.argv[1]); sys.exit(int(sys.argv[1]))"})
+    most = client.capabilities().concurrent_runs_max
+    seen: set[int] = set()
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.is_set():
+            seen.add(len(owned_containers(engine_api, daemon.owner)))
+            time.sleep(0.2)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    with concurrent.futures.ThreadPoolExecutor(50) as pool:
+        results = list(pool.map(lambda number: client.run(skill, "x.py", [str(number)]), range(50)))
+    done.set()
+    watcher.join()
+    assert [(one.outcome, one.exit_code, one.stdout) for one in results] == [
+        (Outcome.EXITED, number, f"{number}\n".encode()) for number in range(50)
+    ]
+    assert len({one.run_id for one in results}) == 50
+    assert max(seen) <= most
+    assert owned_containers(engine_api, daemon.owner) == []
+
+
+def test_a_run_that_has_to_wait_is_told_so_and_beyond_the_queue_is_refused(
+    narrow: Daemon, make_skill: MakeSkill
+) -> None:
+    """Case 85: QUEUE_FULL, with a time to come again; and what was refused never ran."""
+    skill = make_skill(SLEEP)
+    with skilljail.Client(narrow.address) as client, under_way(client, skill) as first:
+        with client.stream(skill, "x.py") as second:
+            queued = next(iter(second))
+            assert isinstance(queued, skilljail.Queued)
+            assert client.get_run(second.run_id).state is RunState.QUEUED
+            with pytest.raises(skilljail.QueueFull) as caught:
+                client.run(skill, "x.py")
+            assert caught.value.retry_after_seconds
+            first.cancel()
+            assert isinstance(next(iter(second)), skilljail.Started)
+            assert [run.run_id for run in client.list_runs()] == [second.run_id, first.run_id]
+        assert queued.position == 1
+
+
+def test_a_run_that_can_start_at_once_is_told_so(narrow: Daemon, make_skill: MakeSkill) -> None:
+    with skilljail.Client(narrow.address) as client, client.stream(make_skill({"x.py": ""}), "x.py") as stream:
+        queued = next(iter(stream))
+        assert isinstance(queued, skilljail.Queued)
+        assert queued.position == 0
+
+
+@pytest.mark.parametrize("how", ["cancelled", "left"])
+def test_a_run_that_leaves_the_queue_makes_room_and_never_starts(
+    narrow: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient, how: str
+) -> None:
+    """Case 30: while it waits."""
+    skill = make_skill(SLEEP)
+    with skilljail.Client(narrow.address) as client, under_way(client, skill):
+        with client.stream(skill, "x.py") as waiting:
+            next(iter(waiting))
+            if how == "cancelled":
+                run = client.cancel_run(waiting.run_id)
+                assert run.state is RunState.FINISHED
+                assert run.result is not None
+                assert (run.result.outcome, run.result.exit_code) == (Outcome.CANCELLED, None)
+                assert run.start_time is None
+        wait_until(lambda: client.get_run(waiting.run_id).state is RunState.FINISHED, PROMPTLY_SECONDS)
+        assert client.get_run(waiting.run_id).start_time is None
+        with client.stream(skill, "x.py") as another:
+            assert isinstance(next(iter(another)), skilljail.Queued)
+            assert len(owned_containers(engine_api, narrow.owner)) == 1
+
+
+# Request ids
+
+
+def test_a_request_id_runs_once(client: skilljail.Client, make_skill: MakeSkill) -> None:
+    """Case 86: again, with another body, and after its end."""
+    name = f"once-{secrets.token_hex(4)}"
+    skill, other = make_skill({"x.py": "print('ran')"}), make_skill({"x.py": "print('another')"})
+    result = client.run(skill, "x.py", request_id=name)
+    for again, argv in ((skill, []), (skill, ["different"]), (other, [])):
+        with pytest.raises(skilljail.RequestIdInUse) as caught:
+            client.run(again, "x.py", argv, request_id=name)
+        assert caught.value.run_id == result.run_id
+    run = client.get_run(result.run_id)
+    assert (run.request_id, run.state) == (name, RunState.FINISHED)
+    assert [one.run_id for one in client.list_runs() if one.request_id == name] == [result.run_id]
+
+
+def test_a_request_id_runs_once_however_many_ask_at_the_same_time(
+    client: skilljail.Client, make_skill: MakeSkill
+) -> None:
+    """Case 86: one is served, all others are told which."""
+    name = f"race-{secrets.token_hex(4)}"
+    skill = make_skill({"x.py": "import time; time.sleep(0.5); print('ran')"})
+
+    def ask(_: int) -> tuple[str, str]:
+        try:
+            return "ran", client.run(skill, "x.py", request_id=name).run_id
+        except skilljail.RequestIdInUse as error:
+            return "refused", error.run_id
+
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(ask, range(12)))
+    assert sorted(answer for answer, _ in answers) == ["ran"] + ["refused"] * 11
+    assert len({run_id for _, run_id in answers}) == 1
+    assert len([one for one in client.list_runs() if one.request_id == name]) == 1
+
+
+def test_a_request_that_was_refused_did_not_use_up_its_id(client: skilljail.Client, make_skill: MakeSkill) -> None:
+    """Case 86: a mended request may keep its name."""
+    name = f"mended-{secrets.token_hex(4)}"
+    skill = make_skill({"x.py": "print('ran')"})
+    with pytest.raises(skilljail.LimitAboveCeiling):
+        client.run(skill, "x.py", request_id=name, limits=Limits(wall_seconds=1e6))
+    assert client.run(skill, "x.py", request_id=name).stdout == b"ran\n"
+
+
+# Sandboxes and the engine
+
+
+KILLS: dict[str, Callable[[docker.APIClient, str], object]] = {
+    "killed": lambda api, container: api.kill(container),
+    "removed": lambda api, container: api.remove_container(container, force=True),
+    "restarted": lambda api, container: api.restart(container, timeout=0),
+    "stopped": lambda api, container: api.stop(container, timeout=0),
+}
+
+
+@pytest.mark.parametrize("how", KILLS)
+def test_a_sandbox_that_is_lost_has_no_exit_code(
+    client: skilljail.Client, daemon: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient, how: str
+) -> None:
+    """Case 32: whoever takes it away; never an exit code that nobody gave."""
+    with under_way(client, make_skill(SLEEP)) as stream:
+        container = sandbox_of(engine_api, daemon)
+        KILLS[how](engine_api, container)
+        result = stream.wait()
+    assert (result.outcome, result.exit_code, result.signal) == (Outcome.SANDBOX_ERROR, None, None)
+    assert result.stdout == b"up\n"
+    assert "lost" in result.message
+    wait_until(lambda: owned_containers(engine_api, daemon.owner) == [], PROMPTLY_SECONDS)
+
+
+def test_a_sandbox_that_is_frozen_does_not_evade_the_wall_time(
+    client: skilljail.Client, daemon: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient
+) -> None:
+    """Case 32: init cannot tell any more; the daemon's own clock does."""
+    with under_way(client, make_skill(SLEEP), limits=Limits(wall_seconds=2)) as stream:
+        container = sandbox_of(engine_api, daemon)
+        engine_api.pause(container)
+        started = time.monotonic()
+        result = stream.wait()
+    assert (result.outcome, result.exit_code, result.stdout) == (Outcome.WALL_TIMEOUT, None, b"up\n")
+    assert time.monotonic() - started < 2 + 2 * PROMPTLY_SECONDS
+    wait_until(lambda: owned_containers(engine_api, daemon.owner) == [], PROMPTLY_SECONDS)
+
+
+class EngineProxy:
+    """Stands between a daemon and its engine, and can go away as a restarting engine does."""
+
+    def __init__(self, path: pathlib.Path, target: str) -> None:
+        self.path = path
+        self._target = target
+        self._sockets: list[socket.socket] = []
+        self._server: socket.socket | None = None
+
+    def open(self) -> None:
+        """Listens."""
+        self.path.unlink(missing_ok=True)
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(str(self.path))
+        self._server.listen(64)
+        threading.Thread(target=self._accept, args=(self._server,), daemon=True).start()
+
+    def close(self) -> None:
+        """Goes away, and every connection with it."""
+        self.path.unlink(missing_ok=True)
+        for one in [self._server, *self._sockets]:
+            if one is not None:
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+                one.close()
+        self._sockets.clear()
+
+    def _accept(self, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = server.accept()
+                far = socket.socket(socket.AF_UNIX)
+                far.connect(self._target)
+                self._sockets += [near, far]
+                for source, target in ((near, far), (far, near)):
+                    threading.Thread(target=self._relay, args=(source, target), daemon=True).start()
+
+    @staticmethod
+    def _relay(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+
+def test_an_engine_that_goes_away_is_told_and_is_used_again_when_it_is_back(
+    make_skill: MakeSkill, engine_api: docker.APIClient, tmp_path: pathlib.Path
+) -> None:
+    """Case 32: a run under way has no exit code, a new one is refused for now, and no sandbox is left."""
+    engine = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://")
+    proxy = EngineProxy(tmp_path / "engine.sock", engine)
+    proxy.open()
+    skill = make_skill(SLEEP)
+    with running_daemon("--engine-url", f"unix://{proxy.path}") as own, skilljail.Client(own.address) as client:
+        with under_way(client, skill) as stream:
+            container = sandbox_of(engine_api, own)
+            proxy.close()
+            result = stream.wait()
+        assert (result.outcome, result.exit_code, result.stdout) == (Outcome.SANDBOX_ERROR, None, b"up\n")
+        # Its stream is closed: init has seen the end of it.
+        wait_until(lambda: not is_running(engine_api, container), PROMPTLY_SECONDS)
+        with pytest.raises(skilljail.EngineUnavailable):
+            client.run(skill, "x.py")
+        proxy.open()
+        assert client.run(make_skill({"x.py": "print('back')"}), "x.py").stdout == b"back\n"
+        own.stop()  # sweeps
+        assert owned_containers(engine_api, own.owner) == []
+    proxy.close()
+
+
+# Daemons
+
+
+def test_a_daemon_that_is_killed_leaves_no_sandbox_and_finds_what_it_left(
+    make_skill: MakeSkill, engine_api: docker.APIClient, tmp_path: pathlib.Path
+) -> None:
+    """Case 31: what runs dies by itself; what is left is removed at the next start, and nothing of anybody else's."""
+    own = start_daemon(tmp_path)
+    owner = own.owner
+    with skilljail.Client(own.address) as client, under_way(client, make_skill(SLEEP)) as stream:
+        container = sandbox_of(engine_api, own)
+        never_started = _create(engine_api, owner)
+        foreign = _create(engine_api, "somebody-else")
+        own.process.kill()
+        own.process.wait()
+        with pytest.raises(skilljail.SkilljailError) as caught:
+            stream.wait()
+        assert isinstance(caught.value, skilljail.StreamBroken | skilljail.DaemonUnavailable)
+        wait_until(lambda: not is_running(engine_api, container), PROMPTLY_SECONDS)
+    try:
+        again = start_daemon(tmp_path)
+        try:
+            assert again.owner == owner
+            assert owned_containers(engine_api, owner) == []
+            assert [one["Names"][0] for one in engine_api.containers(all=True, filters={"id": foreign})]
+            with skilljail.Client(again.address) as client:
+                with pytest.raises(skilljail.RunNotFound):
+                    client.get_run(stream.run_id)
+                assert client.run(make_skill({"x.py": "print('on')"}), "x.py").stdout == b"on\n"
+        finally:
+            assert again.stop() == 0
+    finally:
+        for one in (foreign, never_started):
+            with contextlib.suppress(docker.errors.NotFound):
+                engine_api.remove_container(one, force=True)
+
+
+def _create(engine_api: docker.APIClient, owner: str) -> str:
+    """A container as a daemon leaves it that is killed between creation and start."""
+    labels = {
+        "io.skilljail.owner": owner,
+        "io.skilljail.run": secrets.token_hex(8),
+        "io.skilljail.deadline": str(int(time.time()) + 600),
+    }
+    name = f"skilljail-{labels['io.skilljail.run']}"
+    found: dict[str, str] = engine_api.create_container(images.reference("bash"), name=name, labels=labels)
+    return found["Id"]
+
+
+def test_one_daemon_for_each_state_directory_and_each_address(daemon: Daemon, tmp_path: pathlib.Path) -> None:
+    """The second one says which of the two is taken, and touches nothing."""
+    command = [sys.executable, "-m", "skilljaild", "serve"]
+    state = subprocess.run(
+        [*command, "--listen", f"unix:{tmp_path}/sock", "--state-dir", str(daemon.directory / "state")],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert state.returncode == 3
+    assert f"{daemon.directory / 'state'}: another daemon uses it" in state.stderr
+    address = subprocess.run(
+        [*command, "--listen", daemon.address, "--state-dir", f"{tmp_path}/state"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert address.returncode == 3
+    assert "another daemon listens on" in address.stderr
+    with skilljail.Client(daemon.address) as client:
+        assert client.capabilities().daemon_version
+
+
+def test_a_daemon_that_is_stopped_lets_runs_end_takes_no_more_and_says_so(make_skill: MakeSkill) -> None:
+    """NOT_SERVING as soon as it drains, so that a balancer sends nobody; what runs may end well."""
+    skill = make_skill({"x.py": "print('up')\nimport time; time.sleep(2)\nprint('done')"})
+    with (
+        running_daemon() as own,
+        skilljail.Client(own.address) as client,
+        grpc.insecure_channel(own.address) as channel,
+    ):
+        health: Any = health_pb2_grpc.HealthStub(channel)
+
+        def states() -> list[int]:
+            return [health.Check(health_pb2.HealthCheckRequest(service=one)).status for one in ("", *SERVICES)]
+
+        assert states() == [health_pb2.HealthCheckResponse.SERVING] * 3
+        with under_way(client, skill) as stream:
+            own.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: states() == [health_pb2.HealthCheckResponse.NOT_SERVING] * 3, 2)
+            with pytest.raises(skilljail.ShuttingDown):
+                client.run(skill, "x.py")
+            result = stream.wait()
+        assert own.process.wait(15) == 0
+    assert (result.outcome, result.exit_code, result.stdout) == (Outcome.EXITED, 0, b"up\ndone\n")
+
+
+def test_health_of_a_service_that_is_not_there_is_not_found(channel: grpc.Channel) -> None:
+    health: Any = health_pb2_grpc.HealthStub(channel)
+    with pytest.raises(grpc.RpcError) as caught:
+        health.Check(health_pb2.HealthCheckRequest(service="nothing"))
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+def test_reflection_lists_the_services(channel: grpc.Channel) -> None:
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    reflection: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
+    (answer,) = reflection.ServerReflectionInfo(iter([request]))
+    assert {one.name for one in answer.list_services_response.service} == {
+        *SERVICES,
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+
+
+# What is remembered
+
+
+def test_runs_are_listed_newest_first_in_pages_and_the_oldest_are_forgotten(make_skill: MakeSkill) -> None:
+    skill = make_skill({"x.py": "import sys; sys.exit(int(sys.argv[1]))"})
+    with running_daemon("--set", "admission.remembered_runs=7") as own, skilljail.Client(own.address) as client:
+        made = [client.run(skill, "x.py", [str(number)], labels={"number": str(number)}).run_id for number in range(10)]
+        newest = made[:2:-1]
+        for page_size in (1, 2, 3, 7, 500):
+            assert [run.run_id for run in client.list_runs(page_size=page_size)] == newest
+        with pytest.raises(skilljail.RunNotFound):
+            client.get_run(made[0])
+        run = client.get_run(made[-1])
+        assert (run.labels, run.script_path, run.state) == ({"number": "9"}, "x.py", RunState.FINISHED)
+        assert run.result is not None
+        assert (run.result.outcome, run.result.exit_code) == (Outcome.EXITED, 9)
+        # A page goes on where it ended, also when there are new runs meanwhile.
+        with grpc.insecure_channel(own.address) as channel:
+            stub = script_runner_pb2_grpc.ScriptRunnerServiceStub(channel)
+            first = stub.ListRuns(script_runner_pb2.ListRunsRequest(page_size=3))
+            client.run(skill, "x.py", ["0"])
+            request = script_runner_pb2.ListRunsRequest(page_size=2, page_token=first.next_page_token)
+            second = stub.ListRuns(request)
+    assert [one.run_id for one in first.runs] == newest[:3]
+    assert [one.run_id for one in second.runs] == newest[3:5]
+
+
+def test_a_page_token_that_was_not_given_out_is_refused(channel: grpc.Channel) -> None:
+    stub = script_runner_pb2_grpc.ScriptRunnerServiceStub(channel)
+    for token in ("zzz", "../../x", "\0", "0" * 10_000):
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.ListRuns(script_runner_pb2.ListRunsRequest(page_token=token))
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        metadata: Any = caught.value.trailing_metadata()
+        assert b"PAGE_TOKEN_INVALID" in dict(metadata)["grpc-status-details-bin"]
+
+
+def test_a_run_that_nobody_made_is_not_found(client: skilljail.Client) -> None:
+    """Case 87: to be asked for or cancelled."""
+    for run_id in ("", "nothing", "../x", "0" * 32):
+        with pytest.raises(skilljail.RunNotFound):
+            client.get_run(run_id)
+        with pytest.raises(skilljail.RunNotFound):
+            client.cancel_run(run_id)

@@ -1,0 +1,85 @@
+"""Sandboxes that nobody wants any more."""
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+import pytest
+from skilljaild import reaper as module
+from skilljaild.engines.base import EngineUnavailable, OwnedSandbox
+from skilljaild.reaper import Reaper
+
+from .fake_engine import FakeEngine
+
+SOON, PAST = int(time.time()) + 600, int(time.time()) - 1
+
+
+class Registry:
+    """Runs under way, as the reaper sees them."""
+
+    def __init__(self, *run_ids: str) -> None:
+        self.run_ids = frozenset(run_ids)
+
+    def under_way(self) -> frozenset[str]:
+        return self.run_ids
+
+
+def reaper(engine: FakeEngine, registry: Any) -> Reaper:
+    """A reaper of the owner `mine`."""
+    return Reaper(engine, "mine", registry)
+
+
+async def test_only_what_nobody_wants_is_destroyed() -> None:
+    engine = FakeEngine()
+    engine.owned = [
+        OwnedSandbox("going", "run-1", SOON),
+        OwnedSandbox("overdue", "run-2", PAST),
+        OwnedSandbox("orphan", "run-3", SOON),
+        OwnedSandbox("old orphan", "run-4", 0),
+    ]
+    assert await reaper(engine, Registry("run-1", "run-2")).sweep() == 3
+    assert engine.destroyed == ["overdue", "orphan", "old orphan"]
+
+
+async def test_only_sandboxes_of_this_daemon_are_asked_for() -> None:
+    engine = FakeEngine()
+    assert await reaper(engine, Registry()).sweep() == 0
+    assert engine.calls == ["list_owned mine"]
+
+
+async def test_a_run_that_starts_while_the_engine_is_asked_keeps_its_sandbox() -> None:
+    engine, registry = FakeEngine(), Registry()
+    engine.owned = [OwnedSandbox("new", "run-1", SOON)]
+    engine.gates["list_owned mine"] = asyncio.Event()
+    sweep = asyncio.create_task(reaper(engine, registry).sweep())
+    await engine.reached["list_owned mine"].wait()
+    registry.run_ids = frozenset({"run-1"})
+    engine.gates["list_owned mine"].set()
+    assert await sweep == 0
+    assert engine.destroyed == []
+
+
+async def test_the_watch_goes_on_after_the_engine_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PERIOD_SECONDS", 0.005)
+    engine = FakeEngine()
+    engine.faults["list_owned mine"] = EngineUnavailable("away")
+    watch = asyncio.create_task(reaper(engine, Registry()).watch())
+    while len(engine.calls) < 3:
+        await asyncio.sleep(0.005)
+    engine.owned = [OwnedSandbox("orphan", "run-1", SOON)]
+    del engine.faults["list_owned mine"]
+    async with asyncio.timeout(5):
+        while not engine.destroyed:
+            await asyncio.sleep(0.005)
+    watch.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await watch
+    assert set(engine.destroyed) == {"orphan"}
+
+
+async def test_an_engine_that_is_away_at_the_start_is_told() -> None:
+    engine = FakeEngine()
+    engine.faults["list_owned mine"] = EngineUnavailable("away")
+    with pytest.raises(EngineUnavailable):
+        await reaper(engine, Registry()).sweep()
