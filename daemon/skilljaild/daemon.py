@@ -90,7 +90,7 @@ async def _serve(config: Config, engine: Engine, report: EngineReport, owner: st
     try:
         await stop.wait()
     finally:
-        log.info("stopping", grace_seconds=config.shutdown_grace_seconds)
+        log.info("stopping", runs=len(registry.under_way()), grace_seconds=config.shutdown_grace_seconds)
         await server.drain()
         await registry.close(config.shutdown_grace_seconds)
         await server.stop()

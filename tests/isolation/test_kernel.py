@@ -1,5 +1,7 @@
 """The kernel's surface: privileges, system calls, and what /proc, /sys and /dev offer."""
 
+import re
+
 import pytest
 from harness import INTERPRETERS
 from skilljail import Outcome
@@ -53,10 +55,10 @@ print(json.dumps({
     "real time": attempt(lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))),
 }))
 """)
+    assert found.pop("no address randomisation") in REFUSED
     assert found == {
         **dict.fromkeys(("user", "group", "groups", "capabilities", "ambient capability", "securebits"), "EPERM"),
         "new privileges": "EINVAL",
-        "no address randomisation": "EPERM",
         "priority": "EACCES",
         "real time": "EPERM",
     }
@@ -356,4 +358,5 @@ print(json.dumps({
     assert set(found["made"]) <= {"EROFS", "EACCES"}
     assert set(found["agents"]) <= {"EROFS", "EACCES"}
     assert found["mounted"] == ["EPERM", "EPERM"]
-    assert found["own"] == ["/"]
+    # Podman has no cgroup namespace on cgroup v1: it shows a name that it gave itself.
+    assert all(re.fullmatch(r"/|(/libpod_parent)?/libpod-[0-9a-f]{64}", path) for path in found["own"])

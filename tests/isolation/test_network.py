@@ -144,7 +144,7 @@ print(json.dumps({
     "hosts": [line.split()[0] for line in open("/etc/hosts") if line.strip() and line[0] != "#"],
 }))
 """)
-    assert set(found["names"].values()) == {"refused"}
+    assert {name: answer for name, answer in found["names"].items() if answer != "refused"} == {}
     assert found["seconds"] < 5
     assert found["resolvers"] == []
     assert set(found["hosts"]) <= {"127.0.0.1", "::1", "fe00::0", "ff00::0", "ff02::1", "ff02::2"}

@@ -218,6 +218,24 @@ with open("giant", "wb") as file:
     assert time.monotonic() - started < 10
 
 
+def test_every_place_that_can_be_written_has_the_caps_of_the_run(attacks: Attacks) -> None:
+    """Cases 6, 9: one file system with one size and one number of files, and shared memory with a size of its own."""
+    script = """
+import json, os
+def caps(path):
+    facts = os.statvfs(path)
+    return [facts.f_blocks * facts.f_frsize, facts.f_files]
+folders = ("/work", "/work/skill", "/work/home", "/work/tmp", "/tmp", "/var/tmp")
+print(json.dumps({
+    "work": [caps(path) for path in folders],
+    "file systems": len({os.stat(path).st_dev for path in folders}),
+    "shared memory": caps("/dev/shm")[0],
+}))
+"""
+    found = attacks.report(script, limits=Limits(disk_bytes=24 * MIB, disk_inodes=1_024))
+    assert found == {"work": [[24 * MIB, 1_024]] * 6, "file systems": 1, "shared memory": 64 * MIB}
+
+
 def test_descriptors_that_one_run_uses_up_are_not_missing_in_another(attacks: Attacks) -> None:
     """Case 17: many processes with all the descriptors that each may have."""
     script = """

@@ -50,8 +50,6 @@ class EngineReport:
     """Empty when the engine does not tell."""
     kernel: str
     cgroup_version: int
-    shared_namespaces: frozenset[str]
-    """Namespaces of the floor that this engine cannot give a sandbox of its own; each is among the warnings."""
     missing: tuple[str, ...]
     """Controls that every run needs and that it lacks, each with its mend. The daemon starts only when empty."""
     warnings: tuple[str, ...]

@@ -24,6 +24,8 @@ LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/info/*", "/usr/s
 KEPT = ("/usr/share/doc/*/copyright", "/usr/share/locale/locale.alias")
 OPTIONS = (
     "--variant=minbase",
+    # mmdebstrap brings those of the host that builds; not every engine hides them in a sandbox.
+    '--customize-hook=rm -f "$1/etc/resolv.conf" "$1/etc/hostname"',
     *(f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT),
     *(f"--dpkgopt=path-include={pattern}" for pattern in KEPT),
 )

@@ -16,23 +16,15 @@ PAGE_BYTES = 65_536
 MISSING: dict[str, Any] = {}
 
 
-def check_from_inside(
-    facts: dict[str, Any], limits: Limits, shared_namespaces: frozenset[str] = frozenset()
-) -> tuple[str, ...]:
+def check_from_inside(facts: dict[str, Any], limits: Limits) -> tuple[str, ...]:
     """Returns what holds, a short sentence each. Raises IsolationError naming what does not.
 
     `facts`: as in `skilljail_init.isolation`. A control group that the sandbox does not see (gVisor, some rootless
-    engines) is left to the engine's own inspection; every other fact must be there. `shared_namespaces`: those that the
-    engine said it cannot give.
+    engines) is left to the engine's own inspection; every other fact must be there.
     """
     floor = container_floor()
     try:
-        checks = (
-            _identity(facts, floor)
-            | _surroundings(facts, floor, shared_namespaces)
-            | _work(facts, limits)
-            | _group(facts, limits)
-        )
+        checks = _identity(facts, floor) | _surroundings(facts, floor) | _work(facts, limits) | _group(facts, limits)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise IsolationError("init's report of its isolation is broken; build the image again") from error
     faults = [sentence for sentence, holds in checks.items() if not holds]
@@ -51,21 +43,22 @@ def _identity(facts: dict[str, Any], floor: Floor) -> dict[str, bool]:
         and set(groups) <= {floor.group},
         "no capability, also not in the bounding set": all(capabilities.get(name) == 0 for name in names),
         "no new privileges": facts.get("no_new_privileges") is floor.no_new_privileges,
-        "a system-call filter (seccomp)": facts.get("seccomp_mode") == 2,
+        "skilljail's own system-call filter": facts.get("seccomp_mode") == 2 and facts.get("own_filter") is True,
         "a process tree of its own": facts.get("pid") == 1,
         "init cannot be read or traced": facts.get("dumpable") is False,
     }
 
 
-def _surroundings(facts: dict[str, Any], floor: Floor, shared: frozenset[str]) -> dict[str, bool]:
+def _surroundings(facts: dict[str, Any], floor: Floor) -> dict[str, bool]:
     mounts, namespaces = facts.get("mounts") or [], facts.get("namespaces")
     paths = [mount.get("path") for mount in mounts]
     return {
         "namespaces of its own": isinstance(namespaces, dict)
-        and not any(namespaces.get(name) == inode for name, inode in _HOST_NAMESPACES.items() if name not in shared),
+        and not any(namespaces.get(name) == inode for name, inode in _HOST_NAMESPACES.items()),
         "no network interface but loopback": facts.get("interfaces") in (["lo"], []),
         "a read-only root": facts.get("root_read_only") is True,
         "no engine socket, no host folder": bool(mounts)
+        and not any(str(path).startswith(f"{floor.work_path}/") for path in paths)
         and not any(str(path).endswith(".sock") for path in paths)
         and all(_is_known(mount, floor) for mount in mounts),
     }

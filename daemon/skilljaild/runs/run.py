@@ -47,6 +47,7 @@ __all__ = ["Run", "RunContext"]
 WALL_GRACE_SECONDS = 1.0
 """init ends a run at its wall time; a sandbox that did not by then is killed."""
 COLLECT_SECONDS = 30.0
+DEATH_TRIES, DEATH_SECONDS = 10, 0.05
 COLLECT_BYTES_PER_SECOND = 1024 * 1024
 
 log = structlog.get_logger()
@@ -146,7 +147,7 @@ class Run:
                     Reason.BUNDLE_MISSING,
                     "the skill was dropped from the store while the run waited; try again",
                 )
-            async with open_sandbox(self._context.engine, self._context.report, self._spec()) as sandbox:
+            async with open_sandbox(self._context.engine, self._spec()) as sandbox:
                 self._phases.claimed = self._lap()
                 await self._stage(sandbox)
                 self._phases.staged = self._lap()
@@ -300,11 +301,19 @@ class Run:
     async def _lost(self, sandbox: Sandbox, what: str) -> RunResult:
         """The sandbox went away under the script. The engine knows whether memory was why."""
         usage = self._usage_so_far()
-        if await self._engine_oom(sandbox):
+        if await self._died_of_memory(sandbox):
             limit = self.order.policy.limits.memory_bytes
             message = f"The script needed more memory than {limit:,} bytes (memory_bytes); the whole sandbox died."
             return RunResult(Outcome.OOM_KILLED, message, usage=usage)
         return RunResult(Outcome.SANDBOX_ERROR, f"The sandbox was lost while the script ran: {what}.", usage=usage)
+
+    async def _died_of_memory(self, sandbox: Sandbox) -> bool:
+        """The engine's record of a death, which it may write a moment after the stream has ended."""
+        for _ in range(DEATH_TRIES):
+            if await self._engine_oom(sandbox):
+                return True
+            await asyncio.sleep(DEATH_SECONDS)
+        return False
 
     def _overdue(self) -> RunResult:
         """init did not end the run in time: it is starved, or nobody reads what is in front of its word."""

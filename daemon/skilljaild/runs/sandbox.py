@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import structlog
 
-from skilljaild.engines.base import Engine, EngineError, EngineReport, SandboxSpec
+from skilljaild.engines.base import Engine, EngineError, SandboxSpec
 from skilljaild.runs.conversation import Conversation
 from skilljaild.runs.isolation import check_from_inside
 
@@ -42,7 +42,7 @@ async def uninterrupted(work: Awaitable[T]) -> T:
 
 
 @contextlib.asynccontextmanager
-async def open_sandbox(engine: Engine, report: EngineReport, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
+async def open_sandbox(engine: Engine, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
     """Makes, verifies and starts a sandbox, and destroys it at the end.
 
     Raises EngineError, IsolationError among them; then nothing was run and nothing is left.
@@ -53,7 +53,7 @@ async def open_sandbox(engine: Engine, report: EngineReport, spec: SandboxSpec) 
         conversation = Conversation(await engine.stream(sandbox_id))
         async with _timeout(READY_SECONDS):
             facts = await conversation.ready()
-        yield Sandbox(sandbox_id, conversation, check_from_inside(facts, spec.limits, report.shared_namespaces))
+        yield Sandbox(sandbox_id, conversation, check_from_inside(facts, spec.limits))
     finally:
         await uninterrupted(_destroy(engine, sandbox_id, spec.run_id))
 

@@ -9,7 +9,8 @@
     capabilities         {"inheritable", "permitted", "effective", "bounding", "ambient"}: int, a bit for each
     no_new_privileges    bool
     seccomp_mode         int: 0 none, 2 a filter
-    namespaces           {"cgroup", "ipc", "pid", "user", "uts": int}: the inode of each, which tells the host's own apart
+    own_filter           bool: whether the filter is skilljail's, which alone refuses what any process may do
+    namespaces           {"cgroup", "ipc", "pid", "user", "uts": int}: the inode of each; the host's own are known
     interfaces           [str, …]: names of network interfaces
     root_read_only       bool: how "/" is mounted
     mounts               [{"path": str, "type": str, "options": [str, …]}, …] as they were mounted; the host's
@@ -71,6 +72,7 @@ def report(work: str, control_group: ControlGroup, start_time: float, process: s
         "capabilities": {name: _integer(status.get(key), 16) for name, key in CAPABILITY_SETS.items()},
         "no_new_privileges": None if no_new_privileges is None else no_new_privileges == 1,
         "seccomp_mode": _integer(status.get("Seccomp")),
+        "own_filter": _own_filter(),
         "namespaces": {name: _namespace(f"{process}/ns/{name}") for name in NAMESPACES},
         "interfaces": _interfaces(_read(f"{process}/net/dev")),
         "root_read_only": _root_read_only(mounts),
@@ -130,10 +132,21 @@ def _size(work: str) -> dict[str, int] | None:
     return {"bytes": size.f_blocks * size.f_frsize, "inodes": size.f_files}
 
 
+def _own_filter() -> bool | None:
+    """Asks for init's limits by its number: no other filter refuses that; ours does, so that no script can set them."""
+    try:
+        resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE)
+    except PermissionError:
+        return True
+    except OSError:
+        return None
+    return False
+
+
 def _namespace(link: str) -> int | None:
     """The number in a link such as `ipc:[4026531839]`."""
     try:
-        return _integer(os.readlink(link).partition("[")[2].rstrip("]"))
+        return _integer(os.readlink(link).partition("[")[2].rstrip("]"))  # noqa: PTH115 - pathlib is slow to import
     except OSError:
         return None
 

@@ -35,7 +35,7 @@ KILL_SECONDS = 0.01
 """Between two rounds of killing."""
 DEATH_SECONDS_MAX = 10
 """After which something that cannot be killed makes init give up; the daemon then destroys the sandbox."""
-PIDS_STORM = 1_000
+PIDS_STORM = 100
 """Refused processes that make a fork bomb. A script that reaches its limit, waits and tries again stays far
 below; a bomb passes it within milliseconds, and would go on eating its CPU limit to no end.
 """

@@ -36,6 +36,7 @@ def good_facts(limits: Limits = LIMITS) -> dict[str, Any]:
         "capabilities": dict.fromkeys(("inheritable", "permitted", "effective", "bounding", "ambient"), 0),
         "no_new_privileges": True,
         "seccomp_mode": 2,
+        "own_filter": True,
         "namespaces": {
             name: 4_026_532_000 + number for number, name in enumerate(("cgroup", "ipc", "pid", "user", "uts"))
         },

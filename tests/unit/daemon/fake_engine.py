@@ -23,7 +23,7 @@ from .facts import good_facts
 
 __all__ = ["EXITED", "REPORT", "Box", "FakeEngine", "FakeStream", "Init", "ready", "serve_script", "staged"]
 
-REPORT = EngineReport("docker", "Docker", "29.0.0", "runc", "1.3.4", "6.18", 2, frozenset(), (), ("no LSM",))
+REPORT = EngineReport("docker", "Docker", "29.0.0", "runc", "1.3.4", "6.18", 2, (), ("no LSM",))
 
 EXITED: dict[str, object] = {
     "cause": "exited",

@@ -7,10 +7,6 @@ from skilljaild.engines.base import EngineReport
 from skilljaild.engines.docker.report import engine_report, is_podman
 
 CGROUP_V1 = "cgroup v1: use a host with cgroup v2, which has no release_agent to escape through"
-SHARED_CGROUP_NAMESPACE = (
-    "cgroup namespace: Podman's Docker API gives none on cgroup v1, so a sandbox sees the names (not the files) of the "
-    "host's cgroups; use a host with cgroup v2"
-)
 NO_USER_NAMESPACE = "no user namespace: the sandbox's user is a user of the host; enable userns-remap or go rootless"
 NO_CGROUP_NAMESPACE = (
     "cgroup namespace: Podman's Docker API gives none on cgroup v1, so a sandbox sees the names (not the files) of the "
@@ -110,11 +106,11 @@ def said(engine: tuple[dict[str, Any], dict[str, Any]], **info: Any) -> tuple[di
     [
         (
             DOCKER_29,
-            EngineReport("docker", "Docker", "29.5.1", "runc", "1.3.4", "6.18.0", 2, frozenset(), (), ()),
+            EngineReport("docker", "Docker", "29.5.1", "runc", "1.3.4", "6.18.0", 2, (), ()),
         ),
         (
             PODMAN_5,
-            EngineReport("docker", "Podman", "5.6.0", "crun", "", "6.12.0", 2, frozenset(), (), ()),
+            EngineReport("docker", "Podman", "5.6.0", "crun", "", "6.12.0", 2, (), ()),
         ),
         (
             PODMAN_4,
@@ -126,9 +122,8 @@ def said(engine: tuple[dict[str, Any], dict[str, Any]], **info: Any) -> tuple[di
                 "",
                 "6.1.0",
                 1,
-                frozenset({"cgroup"}),
                 (),
-                (CGROUP_V1, NO_USER_NAMESPACE, SHARED_CGROUP_NAMESPACE),
+                (CGROUP_V1, NO_USER_NAMESPACE),
             ),
         ),
     ],

@@ -95,7 +95,7 @@ def test_the_docstring_lists_every_fact(process: pathlib.Path) -> None:
 
 def test_facts_that_cannot_be_read_are_null(tmp_path: pathlib.Path) -> None:
     found = facts(tmp_path / "nowhere", work=str(tmp_path / "gone"))
-    known = {"pid", "rlimits", "dumpable", "start_time", "capabilities", "cgroup", "namespaces"}
+    known = {"pid", "rlimits", "dumpable", "start_time", "capabilities", "cgroup", "namespaces", "own_filter"}
     assert {name for name, value in found.items() if value is not None} == known
     assert found["capabilities"] == dict.fromkeys(("inheritable", "permitted", "effective", "bounding", "ambient"))
 

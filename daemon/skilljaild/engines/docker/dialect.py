@@ -3,11 +3,13 @@
 import contextlib
 import json
 import os
+from http import HTTPStatus
 from typing import Any, ClassVar, Protocol
 
 import docker.errors
 
 from skilljaild.engines.base import SandboxSpec
+from skilljaild.engines.docker.podman import spec_generator
 from skilljaild.engines.floor import Floor
 
 __all__ = ["Dialect", "DockerDialect", "PodmanDialect"]
@@ -41,6 +43,10 @@ class Dialect(Protocol):
     """Limits beside the floor's that the product needs to be told."""
     private_ipc: ClassVar[frozenset[str]]
     """How it calls an ipc namespace of the sandbox's own."""
+
+    def create(self, api: Any, name: str, body: dict[str, Any]) -> None:
+        """Makes the container. `body`: from `container_config`."""
+        ...
 
     def mount_work(self, name: str, spec: SandboxSpec, floor: Floor) -> dict[str, Any]:
         """The entries of HostConfig that mount the work directory."""
@@ -104,6 +110,9 @@ class DockerDialect:
     def prepare_work(self, api: Any, name: str, spec: SandboxSpec, floor: Floor, labels: dict[str, str]) -> None:
         pass
 
+    def create(self, api: Any, name: str, body: dict[str, Any]) -> None:
+        api.create_container_from_config(body, name=name)
+
     def mount_work(self, name: str, spec: SandboxSpec, floor: Floor) -> dict[str, Any]:
         del name
         return {"Tmpfs": {floor.work_path: ",".join([*floor.work_options, *self.file_system_options(spec, floor)])}}
@@ -156,6 +165,13 @@ class PodmanDialect:
         options = {"type": "tmpfs", "device": "tmpfs", "o": ",".join(self.file_system_options(spec, floor))}
         api.create_volume(name, driver="local", driver_opts=options, labels=labels)
 
+    def create(self, api: Any, name: str, body: dict[str, Any]) -> None:
+        response = api.post(_libpod(api, "containers/create"), json=spec_generator(name, body))
+        if response.status_code == HTTPStatus.NOT_FOUND or "image not known" in response.text:  # Podman 4 answers 500
+            raise docker.errors.ImageNotFound(response.text)
+        if not response.ok:
+            raise docker.errors.APIError(response.text, response, response.json().get("message", response.text))
+
     def file_system_options(self, spec: SandboxSpec, floor: Floor) -> list[str]:
         # Podman 4 takes `size` for a quota of its own. On a host with larger pages than ours the result would be too
         # large, which init sees and the daemon refuses.
@@ -181,7 +197,7 @@ class PodmanDialect:
 
     def capabilities(self, api: Any, name: str, inspected: dict[str, Any]) -> list[str]:
         del inspected  # its Docker API tells neither set; its own does
-        response = api.get(f"{api.base_url}/v{LIBPOD_VERSION}/libpod/containers/{name}/json")
+        response = api.get(_libpod(api, f"containers/{name}/json"))
         response.raise_for_status()
         native = response.json()
         return [*(native.get("EffectiveCaps") or []), *(native.get("BoundingCaps") or [])]
@@ -193,3 +209,8 @@ class PodmanDialect:
     def left_behind(self, api: Any, owner_label: str) -> list[dict[str, str]]:
         found = api.volumes(filters={"label": [owner_label]}).get("Volumes") or []
         return [dict(one.get("Labels") or {}) for one in found]
+
+
+def _libpod(api: Any, path: str) -> str:
+    """A URL of Podman's own API."""
+    return f"{api.base_url}/v{LIBPOD_VERSION}/libpod/{path}"

@@ -7,6 +7,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import functools
+import os
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -45,6 +46,7 @@ from skilljaild.engines.floor import container_floor
 
 __all__ = ["DockerEngine"]
 
+DEFAULT_URL = "unix:///var/run/docker.sock"
 THREADS = 64
 """Calls to the engine that may wait at one time. The package is synchronous."""
 
@@ -85,13 +87,23 @@ class DockerEngine:
             OSError,
         ) as error:
             self._client = None  # a new one is made when the engine is back
-            raise EngineUnavailable(
-                f"no container engine answers at {self._shown_url()}. Start it, or name another with engine.url, "
-                f"--engine-url or DOCKER_HOST. ({type(error).__name__}: {error})"
-            ) from error
+            raise EngineUnavailable(self._why(error)) from error
 
-    def _shown_url(self) -> str:
-        return self._url or "DOCKER_HOST or Docker's usual socket"
+    def _why(self, error: Exception) -> str:
+        """What was tried, what is wrong, and the mend."""
+        url = self._url or os.environ.get("DOCKER_HOST") or DEFAULT_URL
+        if "PermissionError" in str(error):
+            return (
+                f"the container engine at {url} may not be used by this user. Let the user in (for Docker: the group "
+                "`docker`, which is as good as root), or use a rootless engine with engine.url or --engine-url."
+            )
+        text = str(error)
+        detail = "there is no such socket" if "FileNotFoundError" in text else f"{type(error).__name__}: {text[:200]}"
+        return (
+            f"no container engine answers at {url} ({detail}). Start it; or install one (on Debian: `apt-get install "
+            "docker.io`); or name another with engine.url, --engine-url or DOCKER_HOST, for Podman "
+            "unix:///run/podman/podman.sock."
+        )
 
     def _api(self) -> Any:
         """The connection, made when first used and again after the engine was away."""
@@ -138,7 +150,7 @@ class DockerEngine:
         config = container_config(api, self._dialect, spec, floor, runtime=self._runtime, cpus=self._cpus)
         self._dialect.prepare_work(api, name, spec, floor, labels_of(spec))
         try:
-            api.create_container_from_config(config, name=name)
+            self._dialect.create(api, name, config)
         except docker.errors.ImageNotFound:
             self._release_work(api, name)
             raise ImageMissing(

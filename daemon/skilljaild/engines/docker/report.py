@@ -33,13 +33,8 @@ def engine_report(info: dict[str, Any], version: dict[str, Any], asked_runtime: 
         runtime_version=runtime_version,
         kernel=str(info.get("KernelVersion", "")),
         cgroup_version=cgroup_version,
-        shared_namespaces=_shared_namespaces(product, cgroup_version),
         missing=tuple(_missing(info, version, asked_runtime)),
-        warnings=tuple(
-            known_bad(product, engine_version, runtime, runtime_version)
-            + _weak(info, cgroup_version)
-            + [_SHARED[name] for name in _shared_namespaces(product, cgroup_version)]
-        ),
+        warnings=tuple(known_bad(product, engine_version, runtime, runtime_version) + _weak(info, cgroup_version)),
     )
 
 
@@ -72,17 +67,6 @@ def _missing(info: dict[str, Any], version: dict[str, Any], asked_runtime: str) 
     if _numbers(api_version) < _numbers(API_VERSION_MIN):
         missing.append(f"API {API_VERSION_MIN}: the engine speaks {api_version}; update it (Docker 20.10, Podman 4.0)")
     return missing
-
-
-_SHARED = {
-    "cgroup": "cgroup namespace: Podman's Docker API gives none on cgroup v1, so a sandbox sees the names (not the "
-    "files) of the host's cgroups; use a host with cgroup v2"
-}
-
-
-def _shared_namespaces(product: str, cgroup_version: int) -> frozenset[str]:
-    """Podman's Docker API has no word for the cgroup namespace; its default is a private one on cgroup v2 only."""
-    return frozenset({"cgroup"}) if product == "Podman" and cgroup_version == 1 else frozenset()
 
 
 def _numbers(version: str) -> tuple[int, ...]:

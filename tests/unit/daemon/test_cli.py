@@ -1,0 +1,152 @@
+"""The command line: what it says and what it exits with."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import skilljaild
+from skilljaild.cli import main
+
+NO_ENGINE = "unix:///nowhere/engine.sock"
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing from the environment of whoever runs the tests."""
+    for name in [name for name in os.environ if name.startswith("SKILLJAILD_")]:
+        monkeypatch.delenv(name)
+
+
+class Ended:
+    """A command that has ended: its status and what it said."""
+
+    def __init__(self, capture: pytest.CaptureFixture[str], *words: str) -> None:
+        try:
+            self.status: object = main(words)
+        except SystemExit as end:
+            self.status = end.code
+        self.stdout, self.stderr = capture.readouterr()
+
+
+def serve(directory: pathlib.Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs `skilljaild serve` in a process of its own; its log would outlive a test in ours."""
+    place = ["--listen", f"unix:{directory}/s.sock", "--state-dir", f"{directory}/state"]
+    return subprocess.run(
+        [sys.executable, "-m", "skilljaild", "serve", *place, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | variables,
+    )
+
+
+@pytest.mark.parametrize("words", [("--help",), ("serve", "--help"), ("doctor", "--help"), ("images", "--help")])
+def test_help_is_there_for_every_command(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    done = Ended(capsys, *words)
+    assert (done.status, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: {' '.join(['skilljaild', *words[:-1]])} ")
+
+
+def test_help_of_serve_names_every_exit_status_and_how_to_set_things(capsys: pytest.CaptureFixture[str]) -> None:
+    text = Ended(capsys, "serve", "--help").stdout
+    for part in ("--listen", "--set NAME=VALUE", "SKILLJAILD_LIMITS__CEILING__MEMORY_BYTES", "\n  2  ", "\n  3  "):
+        assert part in text
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    done = Ended(capsys, "--version")
+    assert (done.status, done.stdout) == (0, f"skilljaild {skilljaild.__version__}\n")
+
+
+@pytest.mark.parametrize("words", [(), ("no-such-command",), ("serve", "--no-such-flag"), ("serve", "stray")])
+def test_a_command_line_that_makes_no_sense_is_status_2(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    done = Ended(capsys, *words)
+    assert (done.status, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: skilljaild")
+
+
+@pytest.mark.parametrize("command", ["serve", "doctor"])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--set", "limits.ceiling.memry_bytes=1"), "limits.ceiling.memry_bytes: Extra inputs are not permitted"),
+        (("--set", "listen"), "--set listen: write it as NAME=VALUE"),
+        (("--config", "/nowhere/x.toml"), "/nowhere/x.toml: there is no such configuration file"),
+        (("--listen", "0.0.0.0:1"), "is a TCP address, which needs a [tls] table"),
+        (("--listen", "0.0.0.0:1", "--insecure"), "Without TLS only a loopback address is possible"),
+        (("--log-level", "loud"), "log.level"),
+    ],
+)
+def test_a_wrong_configuration_is_status_2_and_named(
+    capsys: pytest.CaptureFixture[str], command: str, words: tuple[str, ...], message: str
+) -> None:
+    done = Ended(capsys, command, *words)
+    assert (done.status, done.stdout) == (2, "")
+    assert done.stderr.startswith("skilljaild: ")
+    assert message in done.stderr
+
+
+def test_a_wrong_variable_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKILLJAILD_LIMITS__CEILING__PIDS", "many")
+    done = Ended(capsys, "serve")
+    assert done.status == 2
+    assert "limits.ceiling.pids" in done.stderr
+
+
+def test_without_an_engine_nothing_starts_and_the_mend_is_told(tmp_path: pathlib.Path) -> None:
+    """There is no fallback to the host."""
+    done = serve(tmp_path, "--engine-url", NO_ENGINE)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith(
+        f"skilljaild: no container engine answers at {NO_ENGINE}. Start it, or name another with engine.url, "
+        "--engine-url or DOCKER_HOST."
+    )
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "s.sock").exists()
+
+
+def test_the_engine_of_the_environment_is_the_one_that_is_asked(tmp_path: pathlib.Path) -> None:
+    done = serve(tmp_path, DOCKER_HOST=NO_ENGINE)
+    assert done.returncode == 3
+    assert "no container engine answers at DOCKER_HOST or Docker's usual socket" in done.stderr
+
+
+def test_a_state_directory_that_cannot_be_used_is_status_3(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = serve(tmp_path, "--state-dir", str(tmp_path / "file" / "state"))
+    assert done.returncode == 3
+    assert done.stderr == (
+        f"skilljaild: {tmp_path}/file/state: cannot be used as state directory (Not a directory); "
+        "name another with --state-dir\n"
+    )
+
+
+def test_the_doctor_tells_what_is_there_and_what_to_do_about_the_rest(
+    capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    place = ["--state-dir", str(tmp_path / "state"), "--engine-url", NO_ENGINE]
+    done = Ended(capsys, "doctor", *place)
+    assert (done.status, done.stderr) == (1, "")
+    lines = done.stdout.splitlines()
+    assert lines[:2] == [
+        "ok    container floor: floor.toml and the seccomp profile are there",
+        f"ok    state directory: {tmp_path}/state",
+    ]
+    assert lines[2].startswith(f"MISS  engine: no container engine answers at {NO_ENGINE}. Start it, or name another")
+    assert not (tmp_path / "state").exists()
+    as_json = Ended(capsys, "doctor", "--json", *place)
+    assert as_json.status == 1
+    findings = json.loads(as_json.stdout)
+    assert [(one["state"], one["thing"]) for one in findings] == [
+        ("ok", "container floor"),
+        ("ok", "state directory"),
+        ("missing", "engine"),
+    ]
+    assert lines[2] == f"MISS  engine: {findings[2]['detail']}"
