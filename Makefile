@@ -17,6 +17,15 @@ BENCH_FLAGS ?=
 LOCK_FLAGS ?=
 
 BIN := .venv/bin
+export UV_SYSTEM_CERTS ?= true
+
+# What requirements/dev.txt is made from.
+LOCKED := pyproject.toml requirements/build.in
+EXTRAS := --extra daemon --extra maf --group dev
+
+# Before the set-up, which takes a while: $(call there,WORDS) wants the files of pytest's arguments to be there.
+there = for path in $(1); do [ -e "$${path%%::*}" ] || { \
+  echo "make: the tests to run are '$(1)', and there is no $${path%%::*} here." >&2; exit 2; }; done
 
 help:  ## Lists the targets
 	@echo "make TARGET, where TARGET is one of:"
@@ -32,9 +41,11 @@ demo:  ## Runs the example skill in every interpreter, in sandboxes
 	@tools/setup run $(BIN)/python tools/demo.py $(DEMO_FLAGS)
 
 test:  ## Runs all tests
+	@$(call there,$(TESTS))
 	@tools/setup run $(BIN)/pytest $(TESTS) $(PYTEST_FLAGS)
 
 test-podman:  ## Runs the tests of the engine and of a run's life on Podman
+	@$(call there,$(PODMAN_TESTS))
 	@tools/setup run --podman $(BIN)/pytest $(PODMAN_TESTS) $(PYTEST_FLAGS)
 
 isolation:  ## Runs only the tests that try to get out of a sandbox
@@ -50,6 +61,9 @@ check:  ## Checks style, types, contract, and that generated files are fresh
 	$(BIN)/mypy
 	MYPYPATH=tools:client:daemon:sandbox-images/init $(BIN)/mypy -p devenv -m demo
 	$(BIN)/buf lint proto
+	@# The environment is what requirements/dev.txt locks, so it has all that pyproject.toml asks for, or the lock is old.
+	$(BIN)/uv pip install --quiet --dry-run --offline --no-index --no-cache $(EXTRAS) $(LOCKED:%=-r %) || \
+	  { echo "requirements/dev.txt does not fit pyproject.toml: run 'make lock' and commit what it writes." >&2; exit 1; }
 	tools/generate-proto --check
 	$(BIN)/python sandbox-images/seccomp/generate.py --check
 
@@ -66,8 +80,8 @@ generate:  ## Writes the generated files: the contract's Python code, the seccom
 lock:  ## Locks the development environment's packages anew
 	@tools/setup python
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --custom-compile-command 'make lock' --extra daemon --extra maf --group dev $(LOCK_FLAGS) \
-	  --output-file requirements/dev.txt pyproject.toml requirements/build.in
+	  --custom-compile-command 'make lock' $(EXTRAS) $(LOCK_FLAGS) \
+	  --output-file requirements/dev.txt $(LOCKED)
 
 images:  ## Builds the sandbox images that are missing or stale
 	@tools/setup

@@ -1,6 +1,6 @@
 """An agent of the Microsoft Agent Framework whose skill scripts run in skilljail.
 
-    pip install 'skilljail[maf]' agent-framework-openai
+    pip install 'skilljail[maf]' agent-framework-openai     # in a checkout: pip install '.[maf]' agent-framework-openai
     skilljaild serve &
     OPENAI_API_KEY=… OPENAI_MODEL=… python examples/maf_agent.py "How many kilometres are 26.2 miles?"
 

@@ -61,7 +61,7 @@ Errors: why something could not run
     │   ├── InterpreterUnknown        neither shebang nor suffix names a known interpreter
     │   └── LimitAboveCeiling         a limit is above what the operator allows
     ├── Unavailable                   nothing ran; trying again later may help
-    │   ├── DaemonUnavailable         nobody answers at the address
+    │   ├── DaemonUnavailable         nobody answers at the address, or its socket is closed to this user
     │   ├── EngineUnavailable         the daemon's engine could not make a sandbox
     │   ├── QueueFull                 too many runs wait
     │   └── ShuttingDown              the daemon is being stopped
@@ -72,7 +72,7 @@ Errors: why something could not run
     ├── StoreFull                     the daemon cannot take the skill's content
     ├── RequestIdInUse                the request id was used before; .run_id
     ├── RunNotFound                   no such run
-    ├── RunCancelled                  the run was dropped by this client
+    ├── RunCancelled                  this client dropped the run or the call; no daemon reports it
     ├── StreamBroken                  the stream ended or went wrong before the result; .run_id
     ├── DaemonFault                   a fault of the daemon itself
     └── ArtifactRefused               an artifact cannot be written where it was to go

@@ -5,6 +5,7 @@ import ipaddress
 import os
 import pathlib
 import re
+import socket
 
 from skilljail._errors import InvalidAddress
 
@@ -66,6 +67,40 @@ class Address:
                 f"{text!a} is no address of a daemon; write unix:/path/to/skilljaild.sock or host:port"
             )
         return cls(text, None, _is_loopback(match["host"]))
+
+    def denial(self) -> str | None:
+        """Why this user may not connect to the socket, with the mend; None when that is not what is wrong.
+
+        Connects for a moment, without waiting: modes and groups tell less than the attempt.
+        """
+        if self.socket_path is None or not hasattr(socket, "AF_UNIX"):  # absent on Windows
+            return None
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.setblocking(False)
+            try:
+                probe.connect(str(self.socket_path))
+            except PermissionError:
+                return self._denial_text(self.socket_path)
+            except OSError:
+                return None
+        return None
+
+    @staticmethod
+    def _denial_text(path: pathlib.Path) -> str:
+        own = "run a daemon of your own and set SKILLJAIL_ADDRESS to where it listens"
+        try:
+            path.stat()
+        except PermissionError:
+            return (
+                f"this user may not enter the directory of the socket {path}; have the daemon's operator open it or "
+                f"listen elsewhere, or {own}"
+            )
+        except OSError:
+            pass  # it went away meanwhile; it was there when we were turned away
+        return (
+            f"the socket {path} is there, but this user may not connect to it; have its operator set `socket_mode` "
+            f"(for example 660) and put you into the socket's group, or {own}"
+        )
 
     @classmethod
     def _of_socket(cls, text: str, path: str) -> "Address":

@@ -10,6 +10,7 @@ from skilljail._capabilities import Capabilities
 from skilljail._connection import Connection
 from skilljail._errors import BundleMissing, DaemonUnavailable, InvalidRequest
 from skilljail._request import PreparedRun
+from skilljail._script import check_script
 from skilljail._steps import Content, Open, Pause, Read, Send, Steps, Unary
 from skilljail._tls import TLS
 from skilljail.v1 import bundle_store_pb2, script_runner_pb2
@@ -48,6 +49,7 @@ class BaseClient:
         """Stages what the daemon lacks and opens the stream. Returns the answer of Open."""
         content = yield from self._reading(run)
         request = run.request
+        check_script(request.script_path, content.bundle.files | set(run.inputs), content.bundle.directories)
         request.bundle_digest = content.bundle.digest
         request.files.extend(content.files)
         blobs = {**content.bundle.blobs, **content.input_blobs}
@@ -119,7 +121,8 @@ class BaseClient:
             except DaemonUnavailable as error:
                 if time.monotonic() + _PAUSE_SECONDS >= deadline:
                     raise DaemonUnavailable(
-                        f"no skilljail daemon answered at {self.address} within {timeout_seconds:g} seconds; start "
+                        self._connection.address.denial()
+                        or f"no skilljail daemon answered at {self.address} within {timeout_seconds:g} seconds; start "
                         "it with `skilljaild serve`, or set SKILLJAIL_ADDRESS to where it listens"
                     ) from error
                 yield Pause(_PAUSE_SECONDS)

@@ -44,7 +44,7 @@ class BaseRunStream:
 
     def _dropped(self) -> RunCancelled:
         return RunCancelled(
-            "the run was cancelled and has no result", metadata={"run_id": self.run_id} if self.run_id else {}
+            "this client dropped the run, which has no result", metadata={"run_id": self.run_id} if self.run_id else {}
         )
 
     def _check_open(self) -> None:

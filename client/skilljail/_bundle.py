@@ -46,6 +46,10 @@ class Bundle:
     """Names the bundle: the digest of the manifest's bytes."""
     blobs: Mapping[str, Blob]
     """The manifest's own blob and those of all files, by digest."""
+    files: frozenset[str]
+    """The paths of its files."""
+    directories: frozenset[str]
+    """The paths of its directories."""
 
     @classmethod
     def read(cls, skill_dir: str | os.PathLike[str], bounds: Bounds) -> "Bundle":
@@ -56,7 +60,8 @@ class Bundle:
             files=[walk.files[path] for path in sorted(walk.files)], directories=sorted(walk.directories)
         ).SerializeToString()
         digest = digest_of(manifest)
-        return cls(digest, {**walk.blobs, digest: Blob(digest, len(manifest), BytesSource(manifest))})
+        blobs = {**walk.blobs, digest: Blob(digest, len(manifest), BytesSource(manifest))}
+        return cls(digest, blobs, frozenset(walk.files), frozenset(walk.directories))
 
 
 def _real_root(skill_dir: str) -> str:

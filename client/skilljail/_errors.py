@@ -181,9 +181,12 @@ class RunNotFound(SkilljailError):
 
 
 class RunCancelled(SkilljailError):
-    """The run was cancelled before its script started, or this client dropped it; it has no result."""
+    """This client dropped the run, or the call, before there was a result. No daemon reports it.
 
-    default_reason = "RUN_CANCELLED"
+    A run that the daemon cancelled has a result, with `Outcome.CANCELLED`.
+    """
+
+    default_reason = "RUN_DROPPED"
 
 
 class StreamBroken(SkilljailError):

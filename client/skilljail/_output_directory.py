@@ -41,7 +41,8 @@ class OutputDirectory:
         except FileExistsError as error:
             raise ArtifactRefused(
                 f"the artifact {shown(path)} was not saved: '{self._root}' already has something of that name; "
-                "choose an empty directory, or ask for overwriting"
+                "choose an empty directory, or pass overwrite=True",
+                reason="ARTIFACT_EXISTS",
             ) from error
         except OSError as error:
             raise ArtifactRefused(

@@ -23,6 +23,22 @@ _PATTERN_COUNT_MAX = 64
 _LABEL_COUNT_MAX = 32
 _LABEL_NAME_MAX = 63
 _LABEL_VALUE_BYTES_MAX = 256
+# What people write who know subprocess.run and its like.
+_LIMIT_NAMES = {
+    "timeout": "wall_seconds",
+    "timeout_seconds": "wall_seconds",
+    "cpu_time": "cpu_seconds",
+    "memory": "memory_bytes",
+    "disk": "disk_bytes",
+}
+_OPTION_NAMES = {
+    "args": "argv",
+    "cwd": "working_directory",
+    "environment": "env",
+    "files": "inputs",
+    "input": "stdin",
+    "outputs": "artifacts",
+}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
@@ -74,8 +90,14 @@ def prepare(
     labels: Mapping[str, str] | None = None,
     request_id: str | None = None,
     interpreter: str | None = None,
+    **unknown: object,
 ) -> PreparedRun:
-    """Checks everything that can be told without the daemon. Raises InvalidRequest, naming the part at fault."""
+    """Checks everything that can be told without the daemon. Raises InvalidRequest, naming the part at fault.
+
+    Raises TypeError for an option that there is not.
+    """
+    for name, value in unknown.items():
+        raise TypeError(f"a run has no option {shown(name)}; {_option_mend(name, value)}")
     if not isinstance(skill_dir, (str, os.PathLike)):
         raise InvalidRequest(f"skill_dir must be a path, got {type(skill_dir).__name__}")
     request = script_runner_pb2.RunScriptRequest(
@@ -92,6 +114,16 @@ def prepare(
     )
     _check_total(request)
     return PreparedRun(os.fspath(skill_dir), request, check_inputs(inputs))
+
+
+def _option_mend(name: str, value: object) -> str:
+    limit = _LIMIT_NAMES.get(name, name)
+    if limit in {field.name for field in dataclasses.fields(Limits)}:
+        shown_value = f"{value:g}" if isinstance(value, float) else str(value) if isinstance(value, int) else "…"
+        return f"ask for a limit with limits=Limits({limit}={shown_value})"
+    if name in _OPTION_NAMES:
+        return f"it is called {_OPTION_NAMES[name]}"
+    return f"there are {', '.join(RunOptions.__annotations__)}"
 
 
 def _path(field: str, value: object) -> str:

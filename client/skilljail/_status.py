@@ -57,7 +57,6 @@ _BY_REASON: dict[str, type[SkilljailError]] = {
     "STORE_FULL": StoreFull,
     "SHUTTING_DOWN": ShuttingDown,
     "INTERNAL": DaemonFault,
-    "RUN_CANCELLED": RunCancelled,
     "UNAUTHENTICATED": Unauthenticated,
 }
 
@@ -79,13 +78,17 @@ def error_from_rpc(
         return Unauthenticated(f"the daemon at {where} does not accept this caller: {text}")
     if run_id:
         return broken(f"the connection to the daemon at {where} was lost ({code.name}: {text})", run_id)
-    return _without_details(code, text, where)
+    return _without_details(code, text, address)
 
 
-def _without_details(code: grpc.StatusCode, text: str, where: str) -> SkilljailError:
+def _without_details(code: grpc.StatusCode, text: str, address: Address) -> SkilljailError:
     """The exception for a status that did not come from a daemon, or not from one that was well."""
+    where = address.target
     match code:
         case grpc.StatusCode.UNAVAILABLE:
+            denial = address.denial()
+            if denial is not None:
+                return DaemonUnavailable(denial)
             cause = text.rpartition("last error: ")[2]
             if where.startswith("unix:"):
                 cause = cause.rpartition(": ")[2]  # what gRPC says before is the address, up to three times
@@ -96,7 +99,7 @@ def _without_details(code: grpc.StatusCode, text: str, where: str) -> SkilljailE
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return DaemonUnavailable(f"the daemon at {where} did not answer in time; see what its log says")
         case grpc.StatusCode.CANCELLED:
-            return RunCancelled("the call was cancelled before the run started")
+            return RunCancelled("this client dropped the call before it was answered")
         case grpc.StatusCode.UNIMPLEMENTED:
             return DaemonFault(
                 f"what listens at {where} does not know this call of skilljail.v1; "

@@ -5,7 +5,7 @@ import time
 
 import structlog
 
-from skilljaild.engines.base import Engine, EngineError
+from skilljaild.engines.base import Engine, EngineError, EngineUnavailable
 from skilljaild.runs.registry import RunRegistry
 
 __all__ = ["Reaper"]
@@ -31,7 +31,12 @@ class Reaper:
         unwanted = [one for one in sandboxes if one.run_id not in runs or one.deadline < time.time()]
         for sandbox in unwanted:
             log.warning("destroying an orphaned sandbox", sandbox=sandbox.sandbox_id, run=sandbox.run_id)
-            await self._engine.destroy(sandbox.sandbox_id)
+            try:
+                await self._engine.destroy(sandbox.sandbox_id)
+            except EngineUnavailable:
+                raise
+            except EngineError as error:  # one that is stuck must not keep the others alive
+                log.warning("sandbox not destroyed", sandbox=sandbox.sandbox_id, error=str(error))
         return len(unwanted)
 
     async def watch(self) -> None:
@@ -40,5 +45,5 @@ class Reaper:
             await asyncio.sleep(PERIOD_SECONDS)
             try:
                 await self.sweep()
-            except EngineError as error:
+            except Exception as error:  # noqa: BLE001  it must go on looking, whatever an engine answers
                 log.warning("cannot look for orphaned sandboxes", error=str(error))

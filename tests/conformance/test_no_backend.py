@@ -80,9 +80,13 @@ def test_with_a_daemon_the_host_is_not_touched_either(
 
 @pytest.mark.parametrize("interpreter", INTERPRETERS)
 async def test_a_model_is_told_that_there_is_no_daemon(
-    skills: Skills, tmp_path: pathlib.Path, interpreter: str, monkeypatch: pytest.MonkeyPatch
+    skills: Skills,
+    tmp_path: pathlib.Path,
+    interpreter: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Case 7: through the framework, with a runner that was given nothing at all."""
+    """Case 7: through the framework, with a runner that was given nothing at all. The operator's part is logged."""
     monkeypatch.setenv("SKILLJAIL_ADDRESS", "unix:/nowhere/sock")
     path, text = TOUCH[interpreter]
     proof = tmp_path / "proof"
@@ -90,10 +94,13 @@ async def test_a_model_is_told_that_there_is_no_daemon(
         framework = await Framework.over(runner, skills({path: text}))
         answer = await framework.run_skill_script("test-skill", path, [str(proof)])
     assert not proof.exists()
-    assert answer.startswith(
-        f"Error: Failed to execute script '{path}': no skilljail daemon answers at unix:/nowhere/sock ("
+    assert answer == "Error: The sandbox that runs scripts is not available right now. Do not retry; tell the user."
+    (record,) = caplog.records
+    assert record.name == "skilljail"
+    assert record.getMessage().startswith(
+        f"script '{path}' of skill 'test-skill' could not run: no skilljail daemon answers at unix:/nowhere/sock ("
     )
-    assert answer.endswith(MEND)
+    assert record.getMessage().endswith(MEND)
 
 
 async def test_a_host_may_ask_for_the_exception(skills: Skills, tmp_path: pathlib.Path) -> None:

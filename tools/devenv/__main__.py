@@ -16,6 +16,7 @@ SKILLJAIL_STATE the folder for our own engine's data; PYTHON the Python to use.
 
 import contextlib
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -55,14 +56,17 @@ def run(command: list[str], *, on_podman: bool) -> int:
     """Makes everything ready, runs the command and stops what was started for it."""
     steps = ["python", "engine", "images", *(["podman"] if on_podman else [])]
     position = {name: f"{number}/{len(steps)}" for number, name in enumerate(steps, start=1)}
+    engine.foresee()
     prepare_python(position["python"])
     with contextlib.ExitStack() as stack:
         url = prepare_engine(position["engine"], stack)
         step = _step("images", position)
         with step.timed():
-            images.build(step, url)
+            has_pwsh = images.build(step, url)
         if on_podman:
             url = prepare_podman(_step("podman", position), url, stack)
+        if not has_pwsh:
+            warn_of_pwsh(command)
         return execute(command, url) if command else 0
 
 
@@ -99,6 +103,13 @@ def prepare_podman(step: Step, url: str, stack: contextlib.ExitStack) -> str:
         return target
 
 
+def warn_of_pwsh(command: Sequence[str]) -> None:
+    """Says what will not work without the image pwsh, as the last line before the command's own."""
+    tests = bool(command) and pathlib.Path(command[0]).name == "pytest"
+    what = "the tests that need it will fail" if tests else "its scripts cannot run"
+    print(f"\npwsh: no image, {what}; set SKILLJAIL_PWSH_ARCHIVE=/path/to/powershell-….tar.gz", flush=True)
+
+
 def execute(command: list[str], url: str) -> int:
     """Runs a command. Signals are left to it, so that it can clean up; we wait for its end."""
     process = subprocess.Popen(command, env={**os.environ, "DOCKER_HOST": url}, cwd=CHECKOUT)
@@ -125,6 +136,7 @@ def manage_engine(verb: str) -> int:
             remove()
         return 0
     if verb == "start":
+        engine.foresee()
         prepare_python("1/2")
         with contextlib.ExitStack() as stack:
             if prepare_engine("2/2", stack) == engine.OWN_URL:

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,13 +17,14 @@ from devenv.python import VENV_PYTHON
 from devenv.service import Service, processes_naming
 from devenv.state import DATA, LOGS, RUN, unmount
 
-__all__ = ["OwnEngine", "UnansweredError", "find", "install", "product"]
+__all__ = ["OWN_URL", "OwnEngine", "UnansweredError", "find", "foresee", "install", "product"]
 
 CONFIG = DATA / "daemon.json"
 SOCKET = RUN / "docker.sock"
 OWN_URL = f"unix://{SOCKET}"
 PROGRAMS = {"dockerd": "docker.io", "mmdebstrap": "mmdebstrap"}
 SERVICE_START_SECONDS = 20
+CONNECT_SECONDS = 5.0
 
 ASK = """
 import docker, sys
@@ -35,6 +37,26 @@ print("Docker" if name == "Engine" else name.removesuffix(" Engine"), version["V
 class UnansweredError(SetupError):
     """DOCKER_HOST names an engine that does not answer."""
 
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"DOCKER_HOST is {url}, and no engine answers there.\n"
+            "Mend: start that engine, or unset DOCKER_HOST to use the usual one or one made here."
+        )
+
+
+def foresee() -> None:
+    """Says early that there will be no engine: before the Python environment is made, which takes a while.
+
+    Raises SetupError when none listens and none can be installed or started. It asks no more than whether somebody
+    listens, and nothing of an engine on another machine; `find` asks the rest.
+    """
+    url = _named_url()
+    if url is not None:
+        if url.startswith("unix://") and not _listens(url):
+            raise UnansweredError(url)
+    elif not any(map(_listens, _usual_urls())) and not OwnEngine().running:
+        _refuse_unless_possible()
+
 
 def product(url: str) -> str | None:
     """What answers at a URL, such as `Docker 29.1.2` or `Podman 5.4.1`; None when nothing does."""
@@ -46,37 +68,47 @@ def product(url: str) -> str | None:
 
 def find() -> tuple[str, str] | None:
     """The URL and product of an engine that is not ours and answers. Raises UnansweredError."""
-    if url := os.environ.get("DOCKER_HOST"):
-        if (answer := product(url)) is None:
-            raise UnansweredError(
-                f"DOCKER_HOST is {url}, and no engine answers there.\n"
-                "Mend: start that engine, or unset DOCKER_HOST to use the usual one or one made here."
-            )
-        return url, answer
-    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
-    for path in (
-        "/var/run/docker.sock",
-        f"{runtime}/docker.sock",
-        pathlib.Path("~/.docker/run/docker.sock").expanduser(),
-    ):
-        if (answer := product(f"unix://{path}")) is not None:
-            return f"unix://{path}", answer
+    url = _named_url()
+    for candidate in [url] if url else _usual_urls():
+        if (answer := product(candidate)) is not None:
+            return candidate, answer
+    if url:
+        raise UnansweredError(url)
     return None
+
+
+def _named_url() -> str | None:
+    """What DOCKER_HOST names, unless it is our own engine: that one is started when it does not run."""
+    url = os.environ.get("DOCKER_HOST") or None
+    return None if url == OWN_URL else url
+
+
+def _usual_urls() -> list[str]:
+    """Where engines listen by themselves; none when DOCKER_HOST asks for our own."""
+    if os.environ.get("DOCKER_HOST") == OWN_URL:
+        return []
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
+    desktop = pathlib.Path("~/.docker/run/docker.sock").expanduser()
+    return [f"unix://{path}" for path in ("/var/run/docker.sock", f"{runtime}/docker.sock", desktop)]
+
+
+def _listens(url: str) -> bool:
+    """Whether somebody listens at a `unix://` URL and lets us in."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(CONNECT_SECONDS)
+        try:
+            connection.connect(url.removeprefix("unix://"))
+        except OSError:
+            return False
+    return True
 
 
 def install(step: Step) -> tuple[str, str] | None:
     """Installs Debian's engine. Gives back what `find` does: the package may have started a service."""
     had_engine = debian.find_program("dockerd") is not None
-    if (reason := debian.why_not()) is not None:
-        if had_engine and os.geteuid() == 0:
-            return None
-        raise SetupError(
-            f"No engine answers, and none can be installed because {reason}.\n"
-            "Mend, one of:\n"
-            "  - start Docker or Podman, and see that you may use its socket (Docker: group docker);\n"
-            "  - name the socket of an engine: DOCKER_HOST=unix:///path/to/docker.sock make …;\n"
-            f"  - on Debian, as root: apt-get install {' '.join(PROGRAMS.values())}"
-        )
+    _refuse_unless_possible()
+    if debian.why_not() is not None:
+        return None
     packages = dict(PROGRAMS)
     if pathlib.Path("/sys/module/apparmor").is_dir():
         packages["apparmor_parser"] = "apparmor"  # dockerd starts no container without it on such a kernel
@@ -89,6 +121,20 @@ def install(step: Step) -> tuple[str, str] | None:
                 return found
             time.sleep(1)
     return None
+
+
+def _refuse_unless_possible() -> None:
+    """Raises SetupError where an engine can neither be installed nor be started from an installed one."""
+    reason = debian.why_not()
+    if reason is None or (os.geteuid() == 0 and debian.find_program("dockerd") is not None):
+        return
+    raise SetupError(
+        f"No engine answers, and none can be installed because {reason}.\n"
+        "Mend, one of:\n"
+        "  - start Docker or Podman, and see that you may use its socket (Docker: group docker);\n"
+        "  - name the socket of an engine: DOCKER_HOST=unix:///path/to/docker.sock make …;\n"
+        f"  - on Debian, as root: apt-get install {' '.join(PROGRAMS.values())}"
+    )
 
 
 class OwnEngine:

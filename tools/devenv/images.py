@@ -11,8 +11,8 @@ __all__ = ["build", "carry"]
 CARRY = pathlib.Path(__file__).with_name("carry_images.py")
 
 
-def build(step: Step, url: str) -> None:
-    """Builds what is missing or stale on the engine at `url`.
+def build(step: Step, url: str) -> bool:
+    """Builds what is missing or stale on the engine at `url`. Gives whether pwsh is there.
 
     PowerShell comes from outside Debian and PyPI. Where its release cannot be had, the others do without it;
     not in CI, and not when somebody named an archive.
@@ -23,7 +23,8 @@ def build(step: Step, url: str) -> None:
     if _build(step, url, "pwsh", *(["--pwsh-archive", archive] if archive else [])) != 0:
         if archive or os.environ.get("CI"):
             raise SetupError(f"The image pwsh could not be built: see above, or {step.log}")
-        step.note("Going on without pwsh. SKILLJAIL_PWSH_ARCHIVE=/path/to/powershell-….tar.gz make … builds it.")
+        return False
+    return True
 
 
 def _build(step: Step, url: str, *words: str) -> int:

@@ -87,10 +87,14 @@ class Step:
             ) as process,
         ):
             log.write(f"$ {_shown(command)}\n".encode())
-            for line in process.stdout or ():
-                log.write(line)
-                sys.stdout.write(f"      {line.decode(errors='replace')}")
-                sys.stdout.flush()
+            try:
+                for line in process.stdout or ():
+                    log.write(line)
+                    sys.stdout.write(f"      {line.decode(errors='replace')}")
+                    sys.stdout.flush()
+            except BaseException:
+                process.terminate()  # it cleans up; leaving the block waits for its end
+                raise
         return process.returncode
 
     def _show_title(self) -> None:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 
-from devenv import debian
+from devenv import debian, package_index
 from devenv.progress import SetupError, Step
 from devenv.state import CHECKOUT
 
@@ -29,12 +29,10 @@ def prepare(step: Step) -> None:
         _make(step)
     uv = VENV / "bin" / "uv"
     with step.action("installing the locked packages"):
-        if not _has_uv(uv):
-            uv_lock = step.log.with_name("uv.txt")
-            uv_lock.write_text(_lock_of("uv"))
-            pip = (VENV_PYTHON, "-m", "pip", "install", "--no-input", "--no-deps", "--require-hashes")
-            step.run((*pip, "-r", uv_lock))
-        step.run((uv, "pip", "sync", "--python", VENV_PYTHON, "--require-hashes", LOCK))
+        try:
+            _install_locked(step, uv)
+        except SetupError as error:
+            raise SetupError(f"{error}\n{package_index.MEND}") from error
     with step.action("installing skilljail itself"):
         step.run(
             (
@@ -50,6 +48,16 @@ def prepare(step: Step) -> None:
             )
         )
     STAMP.write_text(wanted)
+
+
+def _install_locked(step: Step, uv: pathlib.Path) -> None:
+    if not _has_uv(uv):
+        uv_lock = step.log.with_name("uv.txt")
+        uv_lock.write_text(_lock_of("uv"))
+        pip = (VENV_PYTHON, "-m", "pip", "install", "--no-input", "--no-deps", "--require-hashes")
+        step.run((*pip, "-r", uv_lock))
+    sync = (uv, "pip", "sync", "--python", VENV_PYTHON, "--require-hashes", LOCK)
+    step.run(sync, **package_index.uv_environment(VENV_PYTHON))
 
 
 def _fingerprint() -> str:

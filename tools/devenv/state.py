@@ -1,6 +1,7 @@
 """Where things are: the checkout, the logs, and the data of engines that the set-up itself starts."""
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -54,5 +55,14 @@ def remove() -> None:
         if (DATA / name).exists():
             shutil.rmtree(DATA / name)
     (DATA / "daemon.json").unlink(missing_ok=True)
+    _remove_locks()
     with contextlib.suppress(OSError):
         DATA.rmdir()  # unless it is a folder that somebody has other things in
+
+
+def _remove_locks() -> None:
+    """Removes the locks and their folders, unless a set-up goes on that holds them."""
+    with contextlib.suppress(OSError), (RUN / "users.lock").open("w") as users:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(RUN)
+        RUN.parent.rmdir()  # unless another checkout has its own there

@@ -6,9 +6,13 @@ from skilljail.adapters.maf import ScriptRunner
 provider = SkillsProvider.from_paths(
     "skills", script_runner=ScriptRunner(), script_extensions=(".py", ".js", ".sh", ".ps1")
 )
+
+It needs `pip install 'skilljail[maf]'` (in a checkout: `pip install '.[maf]'`). What the model cannot mend is told to
+the model in general words; the logger `skilljail` gets the error itself.
 """
 
 import inspect
+import logging
 import os
 import posixpath
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,22 +20,29 @@ from typing import Any, Literal, Self
 
 from skilljail import (
     AsyncClient,
+    InterpreterUnavailable,
+    InvalidAddress,
     InvalidRequest,
     Limits,
     Outcome,
+    QueueFull,
     RunResult,
     ScriptNotFound,
     SkilljailError,
+    StreamBroken,
 )
 
 try:
     from agent_framework import FileSkill, FileSkillScript, FunctionInvocationContext
 except ImportError as error:
     raise ImportError(
-        "skilljail.adapters.maf needs the package agent-framework-core; install it with `pip install skilljail[maf]`"
+        "skilljail.adapters.maf needs the package agent-framework-core; install it with `pip install 'skilljail[maf]'` "
+        "(in a checkout: `pip install '.[maf]'`)"
     ) from error
 
 __all__ = ["ScriptRunner"]
+
+_LOG = logging.getLogger("skilljail")
 
 ResultHook = Callable[[RunResult], Awaitable[None] | None]
 
@@ -67,7 +78,7 @@ class ScriptRunner:
         `start_in`: the directory to start in, the script's own or the skill root.
         `on_result`: gets the RunResult of every run before its text is returned; may be a coroutine function.
         `raise_on_unavailable`: raise what the model cannot mend (daemon not there, no sandbox, a broken stream)
-        instead of returning it as text.
+        instead of logging it as a warning and telling the model in general words, without addresses and commands.
         """
         if isinstance(env_from_context, str):
             raise InvalidRequest("env_from_context must be a list of names, got str")
@@ -102,8 +113,11 @@ class ScriptRunner:
         except ScriptNotFound:
             return f"Error: Script file not found: {script.name}"
         except SkilljailError as error:
-            if self._raise_on_unavailable and not isinstance(error, InvalidRequest):
-                raise
+            if not isinstance(error, InvalidRequest) or isinstance(error, InvalidAddress):
+                if self._raise_on_unavailable:
+                    raise
+                _LOG.warning("script %r of skill %r could not run: %s", script.name, skill.frontmatter.name, error)
+                return _unavailable_text(script.name, error)
             return _without_host_path(f"Error: Failed to execute script '{script.name}': {error}", skill)
         if self._on_result is not None:
             hooked = self._on_result(result)
@@ -162,6 +176,22 @@ def _arguments_fault(args: object) -> str | None:
         if not isinstance(one, str):
             return f"{wanted}; got {type(one).__name__} at position {index}."
     return None
+
+
+def _unavailable_text(name: str, error: SkilljailError) -> str:
+    """What a model may know of a fault that only the host can mend: what to do, and nothing of the host."""
+    match error:
+        case QueueFull():
+            return "Error: The sandbox that runs scripts is busy right now. Try again later."
+        case InterpreterUnavailable():
+            return f"Error: The sandbox has nothing that can run script '{name}'. Do not retry; tell the user."
+        case StreamBroken():
+            return (
+                f"Error: The sandbox was lost while script '{name}' ran, and how far it came is not known. "
+                "Do not retry; tell the user."
+            )
+        case _:
+            return "Error: The sandbox that runs scripts is not available right now. Do not retry; tell the user."
 
 
 def _text(name: str, result: RunResult) -> str:

@@ -69,8 +69,12 @@ def _examine(options: argparse.Namespace) -> Iterator[Finding]:
     try:
         with Client(options.address, insecure=options.insecure) as client:
             yield Finding("ok  ", "address", f"{client.address}, {_origin(options)}")
-            yield from _socket(client.address)
-            capabilities = client.wait_ready(_ANSWER_SECONDS)
+            socket = _socket(client.address)
+            if socket is not None:
+                yield socket
+            # To wait for a socket that is closed to us is useless; the error of a plain call says what to do.
+            closed = socket is None and client.address.startswith("unix:")
+            capabilities = client.capabilities() if closed else client.wait_ready(_ANSWER_SECONDS)
     except SkilljailError as error:
         yield Finding("MISS", "daemon", str(error))
         return
@@ -83,25 +87,24 @@ def _origin(options: argparse.Namespace) -> str:
     return "from SKILLJAIL_ADDRESS" if os.environ.get("SKILLJAIL_ADDRESS", "").strip() else "the default"
 
 
-def _socket(address: str) -> Iterator[Finding]:
-    """What can be told of a socket without connecting. gRPC itself only says that it could not."""
+def _socket(address: str) -> Finding | None:
+    """What can be told of a socket without connecting. None for no socket, and for one that is closed to this user."""
     if not address.startswith("unix:"):
-        return
+        return None
     path = address.removeprefix("unix:")
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116  # one call, three outcomes
     except FileNotFoundError:
-        yield Finding("MISS", "socket", f"{path} does not exist; start the daemon with `skilljaild serve`")
-        return
+        return Finding("MISS", "socket", f"{path} does not exist; start the daemon with `skilljaild serve`")
+    except PermissionError:
+        return None
     except OSError as error:
-        yield Finding("MISS", "socket", f"{path} cannot be reached ({error.strerror}); ask its owner for access")
-        return
+        return Finding("MISS", "socket", f"{path} cannot be reached ({error.strerror}); correct the address")
     if not stat.S_ISSOCK(mode):
-        yield Finding("MISS", "socket", f"{path} is no socket; correct the address")
-    elif not os.access(path, os.R_OK | os.W_OK):
-        yield Finding("MISS", "socket", f"{path} may not be used by you; join the group that owns it")
-    else:
-        yield Finding("ok  ", "socket", path)
+        return Finding("MISS", "socket", f"{path} is no socket; correct the address")
+    if not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        return None
+    return Finding("ok  ", "socket", path)
 
 
 def _daemon(capabilities: Capabilities) -> Iterator[Finding]:

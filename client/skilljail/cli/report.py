@@ -4,18 +4,30 @@ import base64
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from skilljail import Artifact, Outcome, RunResult, SkilljailError
+from skilljail import Artifact, Outcome, RunResult, SkilljailError, Usage
 
-__all__ = ["error_json", "lines", "result_json"]
+__all__ = ["error_json", "error_line", "lines", "result_json"]
 
 _SKIPPED_SHOWN = 20
 
 
-def lines(result: RunResult, saved: list[pathlib.Path]) -> Iterator[str]:
-    """One line for each saved or skipped file, and the outcome at the end unless the script simply succeeded."""
+def error_line(error: SkilljailError) -> str:
+    """What went wrong, with the option of `skilljail run` that mends it."""
+    if error.reason == "ARTIFACT_EXISTS":
+        return f"{error} (here: --overwrite)"
+    if error.reason == "INTERPRETER_UNKNOWN":
+        return f"{error} (here: --interpreter NAME)"
+    return str(error)
+
+
+def lines(result: RunResult, saved: list[pathlib.Path], patterns: Sequence[str] = ()) -> Iterator[str]:
+    """One line for each saved or skipped file, and the outcome at the end unless the script simply succeeded.
+
+    `patterns`: those that the caller named; when the script ended and nothing matches them, a line says so.
+    """
     for path in saved:
         yield f"saved {path}"
     for skipped in result.skipped_artifacts[:_SKIPPED_SHOWN]:
@@ -23,10 +35,31 @@ def lines(result: RunResult, saved: list[pathlib.Path]) -> Iterator[str]:
     more = len(result.skipped_artifacts[_SKIPPED_SHOWN:]) + result.skipped_artifacts_omitted
     if more:
         yield f"not brought back: {more} more files"
+    nothing = not (result.artifacts or result.skipped_artifacts or result.skipped_artifacts_omitted)
+    if patterns and nothing and result.outcome is Outcome.EXITED:
+        yield "no new or changed file matches " + " or ".join(f"'{one}'" for one in patterns)
     if result.usage.output_truncated:
         yield "the output was cut at its limit; ask for more with --output-limit"
     if not result.ok:
         yield f"{result.outcome}: {_sentence(result)}"
+    elif met := _limits_met(result.usage):
+        yield f"the script ended with status 0, but {' and '.join(met)}"
+
+
+def _limits_met(usage: Usage) -> list[str]:
+    """The limits that a script ran into, with how to ask for more: its result may lack what they took away."""
+    met: list[str] = []
+    if usage.oom_kills:
+        met.append(f"memory ran out {_times(usage.oom_kills)} (--memory)")
+    if usage.pids_limit_hits:
+        met.append(f"a new process or thread was refused {_times(usage.pids_limit_hits)} (--pids)")
+    if usage.disk_full:
+        met.append("the work directory was full (--disk)")
+    return met
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _sentence(result: RunResult) -> str:

@@ -113,7 +113,13 @@ def _add_script_options(parser: Parser) -> None:
         metavar="FILE[=PATH]",
         help="put a file into the skill folder of the run, as PATH or under its own name (repeatable)",
     )
-    group.add_argument("--cwd", default="", metavar="PATH", help="start there, below the skill folder (default: in it)")
+    group.add_argument(
+        "--cwd",
+        default="",
+        metavar="PATH",
+        help="start there, below the skill root (default: the skill root itself; the adapter for the Microsoft Agent "
+        "Framework starts scripts in their own folder instead, see its start_in)",
+    )
     group.add_argument(
         "--interpreter", metavar="NAME", help="python, node, bash or pwsh (default: by shebang, then by suffix)"
     )
@@ -140,7 +146,8 @@ def _add_artifact_options(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="PATTERN",
-        help="bring back new or changed files such as 'out/*.csv' or '**/*.png' (repeatable)",
+        help="which new or changed files come back, such as 'out/*.csv' or '**/*.png'; needs --artifacts or --json "
+        "(repeatable)",
     )
     group.add_argument(
         "--artifacts", metavar="DIR", help="save them there; without --artifact that is every new or changed file"
@@ -149,6 +156,8 @@ def _add_artifact_options(parser: Parser) -> None:
 
 
 def _perform(options: argparse.Namespace) -> int:
+    if options.artifact and not options.artifacts and not options.json:
+        options.parser.error("--artifact says which files come back, and --artifacts DIR where to; add --artifacts DIR")
     try:
         with client_of(options) as client:
             stream = client.stream(options.skill_dir, _below(options.script), options.rest, **_run_options(options))
@@ -157,7 +166,7 @@ def _perform(options: argparse.Namespace) -> int:
         if options.json:
             print(report.error_json(error))
         if not options.json or not options.quiet:
-            say(str(error))
+            say(report.error_line(error))
         return COULD_NOT_RUN
 
 
@@ -184,12 +193,12 @@ def _conclude(options: argparse.Namespace, result: RunResult) -> int:
         if options.artifacts:
             saved = result.save_artifacts(options.artifacts, overwrite=options.overwrite)
     except ArtifactRefused as error:
-        say(str(error))
+        say(report.error_line(error))
         status = COULD_NOT_RUN
     if options.json:
         print(report.result_json(result, saved))
     if not options.quiet:
-        for line in report.lines(result, saved):
+        for line in report.lines(result, saved, options.artifact):
             say(line)
     return status
 

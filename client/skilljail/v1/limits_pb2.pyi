@@ -38,7 +38,8 @@ class Limits(google.protobuf.message.Message):
     """
     memory_bytes: builtins.int
     """Memory of all processes together, in bytes, with what they put into the
-    work directory and /dev/shm; there is no swap: OOM_KILLED.
+    work directory and /dev/shm; there is no swap: OOM_KILLED. On a host with
+    cgroup v1 the kernel does not count socket buffers.
     """
     pids: builtins.int
     """Processes and threads at one time, the sandbox's own init included:

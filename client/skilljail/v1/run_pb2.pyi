@@ -47,8 +47,8 @@ class _OutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     not end with status 0, or it went on asking without end and was killed.
     """
     OUTCOME_DISK_LIMIT: _Outcome.ValueType  # 7
-    """The work directory was full, in bytes or in inodes, or a file reached its
-    size limit, and the script did not end with status 0.
+    """The work directory was full, in bytes or in inodes, and the script did not
+    end with status 0.
     """
     OUTCOME_OUTPUT_LIMIT: _Outcome.ValueType  # 8
     """The script wrote more than Limits.output_bytes and was killed."""
@@ -92,8 +92,8 @@ OUTCOME_PIDS_LIMIT: Outcome.ValueType  # 6
 not end with status 0, or it went on asking without end and was killed.
 """
 OUTCOME_DISK_LIMIT: Outcome.ValueType  # 7
-"""The work directory was full, in bytes or in inodes, or a file reached its
-size limit, and the script did not end with status 0.
+"""The work directory was full, in bytes or in inodes, and the script did not
+end with status 0.
 """
 OUTCOME_OUTPUT_LIMIT: Outcome.ValueType  # 8
 """The script wrote more than Limits.output_bytes and was killed."""
@@ -561,8 +561,8 @@ class RunResult(google.protobuf.message.Message):
     signal: builtins.int
     """The number of the signal that ended the script, where one did."""
     message: builtins.str
-    """One sentence for a person: what happened and, for a limit, which one and
-    how to ask for more. Never holds output of the script.
+    """One or two sentences for a person: what happened and, for a limit, which
+    one. Never holds output of the script.
     """
     skipped_artifacts_omitted: builtins.int
     """Skipped files that skipped_artifacts has no room for."""
@@ -759,7 +759,9 @@ class SkippedArtifact(google.protobuf.message.Message):
     PATH_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     path: builtins.str
-    """The path, with `\\xNN` for each byte that is not printable UTF-8."""
+    """The path, with `\\xNN` for each byte that is not printable UTF-8; `.` when
+    the search itself ended early.
+    """
     reason: global___SkipReason.ValueType
     """Why."""
     def __init__(
@@ -821,7 +823,7 @@ class Run(google.protobuf.message.Message):
 
     @property
     def policy(self) -> global___EffectivePolicy:
-        """What the run got; set from RUN_STATE_STARTING on."""
+        """What the run gets. The command is left out: its arguments may be secret."""
 
     @property
     def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:

@@ -572,7 +572,7 @@ class Engine(google.protobuf.message.Message):
     name: builtins.str
     """The kind, such as `docker`."""
     version: builtins.str
-    """Its version."""
+    """What answers and its version, such as `Docker 29.4.3`."""
     runtime: builtins.str
     """The runtime beneath it, such as `runc`."""
     @property

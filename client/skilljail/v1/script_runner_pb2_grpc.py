@@ -69,15 +69,20 @@ class ScriptRunnerServiceServicer(object):
         a second.
 
         INVALID_ARGUMENT: the request is wrong (PATH_INVALID, ARGUMENT_INVALID,
-        ENVIRONMENT_INVALID, LIMIT_ABOVE_CEILING, SKILL_INVALID, SCRIPT_NOT_FOUND,
-        INTERPRETER_UNKNOWN, …), with BadRequest; retrying is useless.
+        ENVIRONMENT_INVALID, LIMIT_INVALID, LIMIT_ABOVE_CEILING, REQUEST_INVALID,
+        SKILL_INVALID, SCRIPT_NOT_FOUND, INTERPRETER_UNKNOWN), with BadRequest;
+        retrying is useless.
         FAILED_PRECONDITION: BUNDLE_MISSING, with a PreconditionFailure violation of
-        type MISSING for each blob: upload them and try again.
+        type MISSING for as many blobs as fit: ask FindMissing, upload them and try
+        again.
         INTERPRETER_UNAVAILABLE: the operator has not built that image.
         ISOLATION_POSTURE: a control could not be applied; the script did not run.
         ALREADY_EXISTS: REQUEST_ID_IN_USE, with metadata `run_id`.
         RESOURCE_EXHAUSTED: QUEUE_FULL, with RetryInfo: try again later.
-        UNAVAILABLE: ENGINE_UNAVAILABLE or SHUTTING_DOWN: try again later.
+        UNAVAILABLE: ENGINE_UNAVAILABLE, SANDBOX_UNAVAILABLE or SHUTTING_DOWN, with
+        RetryInfo: try again later.
+        UNAUTHENTICATED: the certificate names no tenant. INTERNAL: a fault of the
+        daemon.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -92,8 +97,9 @@ class ScriptRunnerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListRuns(self, request, context):
-        """Lists the caller's runs, newest first.
-        INVALID_ARGUMENT: PAGE_TOKEN_INVALID.
+        """Lists the caller's runs, newest first. A page ends early when it is large,
+        and leaves the artifacts of the results to GetRun.
+        INVALID_ARGUMENT: PAGE_TOKEN_INVALID, REQUEST_INVALID.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -6,12 +6,17 @@ from google.protobuf import message as protobuf_message
 from skilljail.v1 import bundle_store_pb2
 
 from skilljaild.bundles.digest import digest_of, is_digest
+from skilljaild.bundles.wire import WireError, count_fields
 from skilljaild.errors import Reason, Refusal
 from skilljaild.paths import path_fault, shown
 
 __all__ = ["Bundle", "BundleFile", "parse_manifest"]
 
 MANIFEST_BYTES_MAX = 16 * 1024 * 1024
+FIELDS_COUNTED_MAX = 100_000
+"""Where the count of a manifest's fields ends: twice what an operator can allow."""
+_FIELDS = bundle_store_pb2.BundleManifest.DESCRIPTOR.fields_by_name
+_FILES, _DIRECTORIES = _FIELDS["files"].number, _FIELDS["directories"].number
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +53,8 @@ class Bundle:
                     field=file.field,
                 )
             by_path[file.path] = file
-        all_directories = _with_parents([*directories, *(_parent(path) for path in by_path)])
+        _check_entries(len(by_path), entries_max)
+        all_directories = _with_parents([*directories, *(_parent(path) for path in by_path)], len(by_path), entries_max)
         clash = next((path for path in all_directories if path in by_path), None)
         if clash is not None:
             both = [file for path, file in by_path.items() if path == clash or path.startswith(f"{clash}/")]
@@ -58,25 +64,26 @@ class Bundle:
                 field=max(file.field for file in both),  # `files` before `bundle_digest`: an input is changed easily
             )
         bundle = cls(by_path, all_directories)
-        _check_size(bundle, bytes_max, entries_max)
+        _check_size(bundle, bytes_max)
         return bundle
 
 
 def parse_manifest(data: bytes, entries_max: int) -> tuple[list[BundleFile], list[str]]:
     """Reads the bytes of a BundleManifest. Hostile input; raises Refusal SKILL_INVALID or PATH_INVALID.
 
-    `entries_max`: files and directories together. They are counted first: two bytes of a hostile manifest make a file.
+    `entries_max`: files and directories together. They are counted in the bytes, before the parser makes an object of
+    each: two bytes of a hostile manifest make a file.
     """
     manifest = bundle_store_pb2.BundleManifest()
     try:
+        _check_fields(data, entries_max)
         manifest.ParseFromString(data)
-    except protobuf_message.DecodeError:
+    except (WireError, protobuf_message.DecodeError):
         raise Refusal(
             Reason.SKILL_INVALID,
             f"bundle {digest_of(data)}: the blob is no BundleManifest",
             field="bundle_digest",
         ) from None
-    _check_entries(len(manifest.files) + len(manifest.directories), entries_max)
     files = [BundleFile(one.path, one.digest, one.size_bytes, one.executable) for one in manifest.files]
     for file in files:
         _check_bundle_path(file.path)
@@ -98,18 +105,27 @@ def _check_bundle_path(path: str) -> None:
         raise Refusal(Reason.PATH_INVALID, f"the skill's path {shown(path)} {fault}; rename it", field="bundle_digest")
 
 
-def _check_entries(entries: int, entries_max: int) -> None:
+def _check_fields(data: bytes, entries_max: int) -> None:
+    """Raises Refusal SKILL_INVALID for too many files and directories, WireError for what no manifest has."""
+    counts = count_fields(data, FIELDS_COUNTED_MAX)
+    counted_all = counts.total() < FIELDS_COUNTED_MAX
+    _check_entries(counts[_FILES] + counts[_DIRECTORIES], entries_max, counted_all=counted_all)
+    if not counted_all:
+        raise WireError("too many fields of no manifest")
+
+
+def _check_entries(entries: int, entries_max: int, *, counted_all: bool = True) -> None:
     if entries > entries_max:
+        count = f"{entries:,}" if counted_all else f"at least {entries:,}"
         raise Refusal(
             Reason.SKILL_INVALID,
-            f"the skill has {entries:,} files and directories, at most {entries_max:,} are taken; leave out what its "
+            f"the skill has {count} files and directories, at most {entries_max:,} are taken; leave out what its "
             "scripts do not need, or have the operator raise bundles.bundle_entries",
             field="bundle_digest",
         )
 
 
-def _check_size(bundle: Bundle, bytes_max: int, entries_max: int) -> None:
-    _check_entries(len(bundle.files) + len(bundle.directories), entries_max)
+def _check_size(bundle: Bundle, bytes_max: int) -> None:
     size = sum(file.size for file in bundle.files.values())
     if size > bytes_max:
         raise Refusal(
@@ -130,11 +146,13 @@ def _parent(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def _with_parents(directories: list[str]) -> tuple[str, ...]:
+def _with_parents(directories: list[str], files: int, entries_max: int) -> tuple[str, ...]:
+    """Every directory, parents first. Counted with the `files` as they are found: a path may bring 31 parents."""
     found: set[str] = set()
     for directory in directories:
         upwards = directory
         while upwards and upwards not in found:
             found.add(upwards)
+            _check_entries(files + len(found), entries_max, counted_all=False)
             upwards = _parent(upwards)
     return tuple(sorted(found))

@@ -1,5 +1,6 @@
 """Blobs on disk, one store for each tenant: bounded, least recently used out first, safe against crashes."""
 
+import collections
 import contextlib
 import dataclasses
 import hashlib
@@ -7,20 +8,33 @@ import os
 import pathlib
 import secrets
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO, Self
 
 from skilljaild.bundles.digest import is_digest
 from skilljaild.errors import Reason, Refusal
 
-__all__ = ["BlobStore", "BlobStores", "BlobWriter"]
+__all__ = ["WRITERS_MAX", "BlobStore", "BlobStores", "BlobWriter"]
+
+WRITERS_MAX = 16
+"""Blobs of one tenant that may be on their way into the store at one time."""
+BLOCK_BYTES = 4_096
+"""What even an empty blob takes: an inode, a name, and a place in this process."""
+MTIME_AGE_SECONDS = 60
+"""How far a file's mtime may be behind its last use. Only the order after a restart hangs on it."""
+
+
+def _cost(size: int) -> int:
+    """What a blob of `size` bytes counts for."""
+    return max(size, BLOCK_BYTES)
 
 
 @dataclasses.dataclass(slots=True)
 class _Blob:
     size: int
-    used: int
-    """Grows with each use."""
+    recorded: float
+    """Its file's mtime."""
     pins: int = 0
     """Runs that are reading it."""
 
@@ -29,7 +43,8 @@ class BlobStore:
     """The blobs of one tenant.
 
     A blob's file appears under its final name only when it is complete and on disk, so a crash leaves at worst a
-    temporary file, which the next start removes. All methods may be called from any thread.
+    temporary file, which the next start removes. Blobs that are being written count from their announcement on. All
+    methods may be called from any thread.
     """
 
     def __init__(self, directory: pathlib.Path, bytes_max: int) -> None:
@@ -37,9 +52,11 @@ class BlobStore:
         self._directory = directory
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
-        self._blobs: dict[str, _Blob] = {}
-        self._clock = 0
+        self._blobs: collections.OrderedDict[str, _Blob] = collections.OrderedDict()
+        """The least recently used first."""
         self._bytes = 0
+        """What the blobs count for, and those that are being written."""
+        self._writers = 0
         self._open()
 
     def _open(self) -> None:
@@ -52,30 +69,40 @@ class BlobStore:
                 found.append((status.st_mtime, digest, status.st_size))
             else:
                 path.unlink(missing_ok=True)
-        for _, digest, size in sorted(found):
-            self._blobs[digest] = _Blob(size, self._tick())
-            self._bytes += size
+        for modified, digest, size in sorted(found):
+            self._blobs[digest] = _Blob(size, modified)
+            self._bytes += _cost(size)
         with self._lock:
             self._make_room(0)
-
-    def _tick(self) -> int:
-        self._clock += 1
-        return self._clock
 
     def _path(self, digest: str) -> pathlib.Path:
         return self._directory / digest.removeprefix("sha256:")
 
     def missing(self, digests: list[str]) -> list[str]:
         """Those of `digests` that are not here, each once; the others count as used now."""
+        wanted = dict.fromkeys(digests)
         with self._lock:
-            for digest in digests:
-                self._touch(digest)
-            return [digest for digest in dict.fromkeys(digests) if digest not in self._blobs]
+            stale = self._touch(wanted)
+            missing = [digest for digest in wanted if digest not in self._blobs]
+        self._record(stale)
+        return missing
 
-    def _touch(self, digest: str) -> None:
-        blob = self._blobs.get(digest)
-        if blob is not None:
-            blob.used = self._tick()
+    def _touch(self, digests: Iterable[str]) -> list[str]:
+        """Counts blobs as used now. Returns those to hand to `_record`, when the lock is free again."""
+        stale = []
+        now = time.time()
+        for digest in digests:
+            blob = self._blobs.get(digest)
+            if blob is None:
+                continue
+            self._blobs.move_to_end(digest)
+            if not 0 <= now - blob.recorded < MTIME_AGE_SECONDS:
+                blob.recorded = now
+                stale.append(digest)
+        return stale
+
+    def _record(self, digests: list[str]) -> None:
+        for digest in digests:
             with contextlib.suppress(OSError):
                 os.utime(self._path(digest))
 
@@ -86,33 +113,61 @@ class BlobStore:
             return None if blob is None else blob.size
 
     def writer(self, digest: str, size: int) -> "BlobWriter":
-        """Starts to store a blob. Raises Refusal STORE_FULL when it can never fit."""
-        if size > self._bytes_max:
+        """Starts to store a blob, and keeps room for it until the writer is left.
+
+        Raises Refusal STORE_FULL, with `retry_seconds` unless it can never fit.
+        """
+        self._reserve(digest, _cost(size))
+        try:
+            return BlobWriter(self, self._directory / f"new-{secrets.token_hex(8)}", digest, size)
+        except BaseException:
+            self._release(_cost(size))
+            raise
+
+    def _reserve(self, digest: str, cost: int) -> None:
+        if cost > self._bytes_max:
             raise Refusal(
                 Reason.STORE_FULL,
-                f"blob {digest}: {size:,} bytes are more than this store takes ({self._bytes_max:,}); make the file "
+                f"blob {digest}: {cost:,} bytes are more than this store takes ({self._bytes_max:,}); make the file "
                 "smaller, or have the operator raise bundles.store_bytes",
             )
-        return BlobWriter(self, self._directory / f"new-{secrets.token_hex(8)}", digest, size)
-
-    def _adopt(self, temporary: pathlib.Path, digest: str, size: int) -> None:
         with self._lock:
-            if digest in self._blobs:
-                self._touch(digest)
-                temporary.unlink(missing_ok=True)
-                return
-            if not self._make_room(size):
-                temporary.unlink(missing_ok=True)
+            if self._writers >= WRITERS_MAX:
                 raise Refusal(
                     Reason.STORE_FULL,
-                    f"blob {digest}: the store ({self._bytes_max:,} bytes) is full of blobs that runs are using; try "
-                    "again when they are over, or have the operator raise bundles.store_bytes",
+                    f"blob {digest}: {WRITERS_MAX} uploads are under way, as many as are taken at one time; try again "
+                    "when one is over",
+                    retry_seconds=1,
+                )
+            if not self._make_room(cost):
+                raise Refusal(
+                    Reason.STORE_FULL,
+                    f"blob {digest}: the store ({self._bytes_max:,} bytes) is full of blobs that runs are using or "
+                    "that are being uploaded; try again when they are over, or have the operator raise "
+                    "bundles.store_bytes",
                     retry_seconds=5,
                 )
-            temporary.rename(self._path(digest))
+            self._bytes += cost
+            self._writers += 1
+
+    def _release(self, cost: int) -> None:
+        """A writer is left; `cost`: what it still held, 0 when its blob has taken that over."""
+        with self._lock:
+            self._bytes -= cost
+            self._writers -= 1
+
+    def _adopt(self, temporary: pathlib.Path, digest: str, size: int) -> bool:
+        """Takes a complete file over, and the room that its writer kept. False when the blob is here already."""
+        with self._lock:
+            known = digest in self._blobs
+            stale = self._touch([digest])
+            if not known:
+                temporary.rename(self._path(digest))
+                self._blobs[digest] = _Blob(size, time.time())
+        self._record(stale)
+        if not known:
             self._sync_directory()
-            self._blobs[digest] = _Blob(size, self._tick())
-            self._bytes += size
+        return not known
 
     def _sync_directory(self) -> None:
         descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -121,34 +176,39 @@ class BlobStore:
         finally:
             os.close(descriptor)
 
-    def _make_room(self, size: int) -> bool:
-        """Drops blobs until `size` more bytes fit. False, and nothing dropped, when those in use leave too little."""
-        if size + sum(blob.size for blob in self._blobs.values() if blob.pins) > self._bytes_max:
-            return False
-        free = sorted((blob.used, digest) for digest, blob in self._blobs.items() if not blob.pins)
-        for _, digest in free:
-            if self._bytes + size <= self._bytes_max:
+    def _make_room(self, cost: int) -> bool:
+        """Drops blobs until `cost` more fits. False, and nothing dropped, when those in use leave too little."""
+        excess = self._bytes + cost - self._bytes_max
+        idle: list[str] = []
+        for digest, blob in self._blobs.items():
+            if excess <= 0:
                 break
+            if not blob.pins:
+                idle.append(digest)
+                excess -= _cost(blob.size)
+        if excess > 0:
+            return False
+        for digest in idle:
             self._drop(digest)
         return True
 
     def _drop(self, digest: str) -> None:
         blob = self._blobs.pop(digest)
-        self._bytes -= blob.size
+        self._bytes -= _cost(blob.size)
         self._path(digest).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def pinned(self, digests: list[str]) -> Iterator[list[str]]:
         """Keeps blobs from being dropped. Yields those of `digests` that are not here."""
-        held: dict[str, _Blob] = {}
+        wanted = dict.fromkeys(digests)
         with self._lock:
-            for digest in dict.fromkeys(digests):
-                if digest in self._blobs:
-                    self._touch(digest)
-                    self._blobs[digest].pins += 1
-                    held[digest] = self._blobs[digest]
+            stale = self._touch(wanted)
+            held = {digest: self._blobs[digest] for digest in wanted if digest in self._blobs}
+            for blob in held.values():
+                blob.pins += 1
         try:
-            yield [digest for digest in dict.fromkeys(digests) if digest not in held]
+            self._record(stale)
+            yield [digest for digest in wanted if digest not in held]
         finally:
             # The blobs that were pinned, not those of the same digest: one may have been dropped and uploaded again.
             with self._lock:
@@ -175,13 +235,15 @@ class BlobStore:
 
 
 class BlobWriter:
-    """Takes the bytes of one blob. A context manager: what is not committed is removed."""
+    """Takes the bytes of one blob. A context manager: what is not committed is removed, and its room given back."""
 
     def __init__(self, store: BlobStore, temporary: pathlib.Path, digest: str, size: int) -> None:
         self._store = store
         self._temporary = temporary
         self._digest = digest
         self._size = size
+        self._held = _cost(size)
+        """The room that is kept for it."""
         self._hash = hashlib.sha256()
         self._written = 0
         self._file: BinaryIO = temporary.open("xb")
@@ -201,7 +263,7 @@ class BlobWriter:
         self._file.write(data)
 
     def commit(self) -> None:
-        """Puts the blob into the store. Raises Refusal BLOB_INVALID or STORE_FULL."""
+        """Puts the blob into the store. Raises Refusal BLOB_INVALID."""
         if self._written != self._size:
             raise Refusal(
                 Reason.BLOB_INVALID,
@@ -211,11 +273,15 @@ class BlobWriter:
             raise Refusal(Reason.BLOB_INVALID, f"blob {self._digest}: the bytes have another digest")
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._store._adopt(self._temporary, self._digest, self._size)  # noqa: SLF001  the writer is the store's own
+        if self._store._adopt(self._temporary, self._digest, self._size):  # noqa: SLF001  the writer is the store's own
+            self._held = 0
 
     def __exit__(self, *error: object) -> None:
-        self._file.close()
-        self._temporary.unlink(missing_ok=True)
+        try:
+            self._file.close()  # which writes what is buffered, and fails on a full disk
+        finally:
+            self._temporary.unlink(missing_ok=True)
+            self._store._release(self._held)  # noqa: SLF001
 
 
 class BlobStores:

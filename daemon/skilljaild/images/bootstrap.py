@@ -31,6 +31,8 @@ OPTIONS = (
 )
 DEBIAN_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 SECONDS_MAX = 900
+STOP_SECONDS = 30
+"""How long mmdebstrap may take to remove its temporary files when it is told to end."""
 
 
 def recipe() -> str:
@@ -68,15 +70,28 @@ def _mmdebstrap(architecture: str, root: pathlib.Path) -> None:
     """Runs mmdebstrap. It needs root or user namespaces, and picks what there is by itself."""
     # To standard output: from inside a user namespace it could not write into our private directory.
     command = ["mmdebstrap", *OPTIONS, f"--architectures={architecture}", SUITE, "-", *SOURCES]
-    with root.open("wb") as output:
+    with root.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE) as process:  # noqa: S603
         try:
-            done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, timeout=SECONDS_MAX, check=False)  # noqa: S603
+            _, said = process.communicate(timeout=SECONDS_MAX)
         except subprocess.TimeoutExpired as error:
+            _stop(process)
             raise ImageError(f"mmdebstrap did not end within {SECONDS_MAX} s: is deb.debian.org reached?") from error
-    if done.returncode != 0:
-        last_lines = "\n".join(done.stderr.decode(errors="replace").strip().splitlines()[-8:])
+        except BaseException:
+            _stop(process)
+            raise
+    if process.returncode != 0:
+        last_lines = "\n".join(said.decode(errors="replace").strip().splitlines()[-8:])
         raise ImageError(
             "mmdebstrap failed. It needs deb.debian.org, Debian's keys (`apt-get install debian-archive-keyring`), and "
             "root or user namespaces for your user (`apt-get install uidmap`, and a line for you in /etc/subuid and "
             f"/etc/subgid). It said:\n{last_lines}"
         )
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Ends mmdebstrap in order: killed at once, it would leave its half of a root and its keyring in /tmp."""
+    process.terminate()
+    try:
+        process.communicate(timeout=STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()

@@ -1,10 +1,14 @@
 """The commands `images build` and `images list`. They can be mounted on any argparse parser."""
 
 import argparse
+import contextlib
 import pathlib
 import re
+import signal
 import sys
-from typing import Any
+import types
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 from skilljaild.images import IMAGE_NAMES
 from skilljaild.images.archive_source import PwshChoice
@@ -119,7 +123,7 @@ def run_build(arguments: argparse.Namespace) -> int:
         refresh=arguments.refresh,
     )
     try:
-        with ImageStore(arguments.engine_url) as store:
+        with _unwound_by_signals(), ImageStore(arguments.engine_url) as store:
             results = build(arguments.names or IMAGE_NAMES, store, options, _say)
     except ImageError as error:
         _say(f"skilljail: {error}")
@@ -159,6 +163,23 @@ def _report(result: BuildResult) -> None:
     if isinstance(result.error, BuildFailed):
         _say(result.error.log.rstrip())
     _say(f"skilljail: {result.name} failed: {result.error}")
+
+
+@contextlib.contextmanager
+def _unwound_by_signals() -> Iterator[None]:
+    """Lets SIGTERM and SIGHUP end the command as Ctrl-C does, so that temporary files are removed."""
+
+    def end(number: int, _frame: types.FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    defaults = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
+    for number in defaults:  # what the caller ignores, as nohup does, stays ignored
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in defaults:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _say(line: str) -> None:

@@ -8,10 +8,15 @@ from skilljaild.errors import Reason, Refusal
 __all__ = ["Admission", "Ticket"]
 
 
+HELD_BYTES_MAX = 512 * 1024 * 1024
+"""What all requests under way, waiting ones included, may hold in memory."""
+
+
 class Ticket:
     """A place in the queue, taken when the run was admitted."""
 
-    def __init__(self, position: int) -> None:
+    def __init__(self, position: int, size: int) -> None:
+        self.size = size
         self.position = position
         """Its place in the queue when it was admitted: 1 is next, 0 starts at once."""
         self._called = asyncio.Event()
@@ -31,10 +36,21 @@ class Admission:
     def __init__(self, concurrent_runs: int, queued_runs: int) -> None:
         self._free = concurrent_runs
         self._queued_runs = queued_runs
+        self._held_bytes = 0
         self._waiting: collections.deque[Ticket] = collections.deque()
 
-    def admit(self) -> Ticket:
-        """Takes a place. Raises Refusal QUEUE_FULL. Whoever gets a ticket must give it to `release` at the end."""
+    def admit(self, size: int = 0) -> Ticket:
+        """Takes a place. `size`: bytes that the run's request holds in memory.
+
+        Raises Refusal QUEUE_FULL. Whoever gets a ticket must give it to `release` at the end.
+        """
+        if self._held_bytes + size > HELD_BYTES_MAX:
+            raise Refusal(
+                Reason.QUEUE_FULL,
+                f"the requests that wait hold {self._held_bytes:,} bytes already; try again in a moment, or "
+                "upload large inputs instead of sending them inline",
+                retry_seconds=1,
+            )
         if not self._free and len(self._waiting) >= self._queued_runs:
             raise Refusal(
                 Reason.QUEUE_FULL,
@@ -42,13 +58,15 @@ class Admission:
                 "admission.queued_runs or admission.concurrent_runs",
                 retry_seconds=1,
             )
-        ticket = Ticket(0 if self._free else len(self._waiting) + 1)
+        ticket = Ticket(0 if self._free else len(self._waiting) + 1, size)
         self._waiting.append(ticket)
+        self._held_bytes += size
         self._call_next()
         return ticket
 
     def release(self, ticket: Ticket) -> None:
         """Gives a ticket back, whether its turn had come or not."""
+        self._held_bytes -= ticket.size
         if ticket in self._waiting:
             self._waiting.remove(ticket)
         else:

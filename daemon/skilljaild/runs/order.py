@@ -1,7 +1,6 @@
 """What to run: a request as it came, and the same after every check."""
 
 import dataclasses
-import fnmatch
 import re
 
 from skilljaild.bundles.bundle import MANIFEST_BYTES_MAX, Bundle, BundleFile, parse_manifest
@@ -68,6 +67,14 @@ class Order:
     bundle: Bundle
     policy: EffectivePolicy
     env: dict[str, str]
+
+    @property
+    def size(self) -> int:
+        """Bytes that the request holds in memory."""
+        request = self.request
+        inline = sum(len(one.content or b"") for one in request.files)
+        texts = sum(len(text) for pair in request.env.items() for text in pair) + sum(map(len, request.argv))
+        return len(request.stdin) + inline + texts
 
     @property
     def digests(self) -> list[str]:
@@ -200,8 +207,6 @@ def _check_patterns(patterns: tuple[str, ...]) -> None:
                 f"artifact_patterns: {shown(pattern)} is no pattern below the root; write it like out/*.csv or **",
                 field="artifact_patterns",
             )
-        for name in names:
-            re.compile(fnmatch.translate(name))
 
 
 def _input(one: InputFile, store: BlobStore) -> BundleFile:

@@ -40,11 +40,9 @@ def decide(end: Exit, limits: Limits, *, engine_oom: bool) -> tuple[Outcome, str
 def _recorded(end: Exit, *, engine_oom: bool) -> Outcome | None:
     if end.oom_kills or engine_oom:
         return Outcome.OOM_KILLED
-    if end.signal == signal.SIGXCPU:
-        return Outcome.CPU_TIMEOUT
     if end.pids_limit_hits:
         return Outcome.PIDS_LIMIT
-    if end.disk_full or end.signal == signal.SIGXFSZ:
+    if end.disk_full:
         return Outcome.DISK_LIMIT
     return None
 
@@ -54,7 +52,9 @@ def _sentence(outcome: Outcome, end: Exit, limits: Limits) -> str:
         case Outcome.EXITED:
             return f"The script exited with code {end.exit_code}."
         case Outcome.SIGNALED:
-            return f"The script was ended by {_signal_name(end.signal)}."
+            # The kernel keeps no record of who sent SIGXFSZ, and a script can send it to itself.
+            hint = " A file may have grown to the limit of disk_bytes." if end.signal == signal.SIGXFSZ else ""
+            return f"The script was ended by {_signal_name(end.signal)}.{hint}"
         case Outcome.WALL_TIMEOUT:
             return f"The script ran longer than {limits.wall_seconds:g} s (wall_time) and was killed."
         case Outcome.CPU_TIMEOUT:

@@ -19,15 +19,11 @@ class EventPipe:
         self._closed = False
         self._changed = asyncio.Condition()
 
-    @property
-    def full(self) -> bool:
-        """Whether the writer would have to wait for the reader."""
-        return len(self._events) >= EVENTS_MAX
-
-    async def put(self, event: Event) -> None:
-        """Waits until there is room. After `close` events are dropped: nobody listens."""
+    async def put(self, event: Event, *, waiting: bool = True) -> None:
+        """Waits until there is room, unless `waiting` is False. After the end events are dropped: nobody listens."""
         async with self._changed:
-            await self._changed.wait_for(lambda: len(self._events) < EVENTS_MAX or self._closed)
+            if waiting:
+                await self._changed.wait_for(lambda: len(self._events) < EVENTS_MAX or self._closed)
             if not self._closed:
                 self._events.append(event)
                 self._changed.notify_all()
@@ -42,10 +38,17 @@ class EventPipe:
             self._changed.notify_all()
             return event
 
+    async def abandon(self) -> None:
+        """The reader leaves: the pipe is closed, and nothing is kept for anybody."""
+        async with self._changed:
+            self._events.clear()
+            self._closed = True
+            self._changed.notify_all()
+
     async def close(self, last: Event | None = None) -> None:
         """Ends the pipe. `last` is delivered after what is in it already, whatever the bound."""
         async with self._changed:
-            if last is not None:
+            if last is not None and not self._closed:
                 self._events.append(last)
             self._closed = True
             self._changed.notify_all()

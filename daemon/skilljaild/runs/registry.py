@@ -1,6 +1,7 @@
 """All runs that the daemon knows: those under way and, for some time, those that are over."""
 
 import asyncio
+import datetime
 import re
 import secrets
 import time
@@ -73,15 +74,20 @@ class RunRegistry:
             "run finished",
             run=run.run_id,
             tenant=run.tenant,
-            interpreter=run.order.policy.interpreter,
+            interpreter=run.policy.interpreter,
             outcome=result.outcome.name if result else None,
             refused=run.refusal.reason if run.refusal else None,
             exit_code=result.exit_code if result else None,
         )
-        finished = [one for one in self._runs.values() if one.over.is_set()]
+        if run.refusal is not None:
+            # Nothing ran, and the caller was told to try again: it may, under the same name.
+            self._by_request.pop((run.tenant, run.request_id), None)
+        # Those that finished last are remembered, not those that began last.
+        finished = sorted((one for one in self._runs.values() if one.finished is not None), key=_finish_time)
         for old in finished[: max(0, len(finished) - self._remembered_runs)]:
             del self._runs[old.run_id]
-            self._by_request.pop((old.tenant, old.order.request.request_id), None)
+            if self._by_request.get((old.tenant, old.request_id)) == old.run_id:
+                del self._by_request[old.tenant, old.request_id]
 
     def get(self, tenant: str, run_id: str) -> Run:
         """A run of this tenant. Raises Refusal RUN_NOT_FOUND, also for somebody else's."""
@@ -124,3 +130,7 @@ class RunRegistry:
             self._runs[run_id].end(Outcome.SHUTDOWN)
         if self._tasks:
             await asyncio.wait(self._tasks.values())
+
+
+def _finish_time(run: Run) -> datetime.datetime:
+    return run.finished or run.created

@@ -20,7 +20,7 @@ from skilljaild.engines.base import (
     IsolationError,
     SandboxSpec,
 )
-from skilljaild.errors import Reason, Refusal
+from skilljaild.errors import Reason, Refusal, Violation
 from skilljaild.runs.admission import Admission, Ticket
 from skilljaild.runs.conversation import Exit, ProtocolError, StartFailed, StreamEnded
 from skilljaild.runs.events import (
@@ -45,16 +45,19 @@ from skilljaild.runs.sandbox import Sandbox, open_sandbox
 __all__ = ["Run", "RunContext"]
 
 WALL_GRACE_SECONDS = 1.0
-"""init ends a run at its wall time; a sandbox that did not by then is killed."""
+"""init ends a run at its wall time. When its word has not come by then, the caller may just be reading slowly: from
+then on nobody waits for the caller any more."""
+LAST_WORD_SECONDS = 5.0
+"""And when it has not come by then either, the sandbox is killed."""
 COLLECT_SECONDS = 30.0
-DEATH_TRIES, DEATH_SECONDS = 10, 0.05
+DEATH_TRIES, DEATH_SECONDS = 40, 0.05
 COLLECT_BYTES_PER_SECOND = 1024 * 1024
 
 log = structlog.get_logger()
 
 _INTERRUPTED = {
     Outcome.CANCELLED: "The run was cancelled.",
-    Outcome.CLIENT_DISCONNECTED: "The caller went away or stopped reading.",
+    Outcome.CLIENT_DISCONNECTED: "The caller went away.",
     Outcome.SHUTDOWN: "The daemon was stopped.",
 }
 
@@ -77,7 +80,12 @@ class Run:
     ) -> None:
         self.run_id = run_id
         self.tenant = tenant
-        self.order = order
+        self.request_id = order.request.request_id
+        self.labels = order.request.labels
+        self.script_path = order.request.script_path
+        self.bundle_digest = order.request.bundle_digest
+        # The command stays out: its arguments may be secret, and a run is remembered for long.
+        self.policy = dataclasses.replace(order.policy, command=())
         self.state = RunState.QUEUED
         self.created = datetime.datetime.now(datetime.UTC)
         self.started: datetime.datetime | None = None
@@ -87,15 +95,26 @@ class Run:
         """Why it could not be run; then `result` tells the same as SANDBOX_ERROR."""
         self.events = EventPipe()
         self.over = asyncio.Event()
+        self._order: Order | None = order
+        """Let go at the end: it holds whatever the request held."""
         self._image = image
         self._store = store
         self._context = context
-        self._ticket: Ticket = context.admission.admit()
+        self._ticket: Ticket = context.admission.admit(order.size)
         self._phases = Phases()
         self._entered = time.monotonic()
         self._work: asyncio.Task[RunResult] | None = None
         self._interruption: Outcome | None = None
         self._usage = Usage()
+        self._ended: RunResult | None = None
+        """Set when the script's end is known; no interruption takes it back."""
+
+    @property
+    def order(self) -> Order:
+        """What is to be run. Only while the run is under way."""
+        if self._order is None:
+            raise RuntimeError("a finished run keeps nothing of its request")
+        return self._order
 
     # Its life
 
@@ -125,6 +144,8 @@ class Run:
         try:
             return await self._work
         except asyncio.CancelledError:
+            if self._ended is not None:
+                return self._ended
             if self._interruption is None:
                 raise
             return RunResult(self._interruption, _INTERRUPTED[self._interruption], usage=self._usage_so_far())
@@ -145,13 +166,15 @@ class Run:
             if missing:
                 raise Refusal(
                     Reason.BUNDLE_MISSING,
-                    "the skill was dropped from the store while the run waited; try again",
+                    "the skill was dropped from the store while the run waited; upload it and try again",
+                    missing=tuple(Violation(digest, "dropped") for digest in missing),
                 )
             async with open_sandbox(self._context.engine, self._spec()) as sandbox:
                 self._phases.claimed = self._lap()
                 await self._stage(sandbox)
                 self._phases.staged = self._lap()
-                return await self._script(sandbox)
+                self._ended = await self._script(sandbox)
+                return self._ended
 
     @contextlib.contextmanager
     def _refusing(self) -> Iterator[None]:
@@ -160,7 +183,7 @@ class Run:
             yield
         except (StreamEnded, ProtocolError) as error:
             raise Refusal(
-                Reason.SANDBOX_UNAVAILABLE, f"the sandbox failed before the script started: {error}"
+                Reason.SANDBOX_UNAVAILABLE, f"the sandbox failed before the script started: {error}", retry_seconds=5
             ) from error
         except IsolationError as error:
             raise Refusal(Reason.ISOLATION_POSTURE, str(error)) from error
@@ -169,7 +192,7 @@ class Run:
         except EngineUnavailable as error:
             raise Refusal(Reason.ENGINE_UNAVAILABLE, str(error), retry_seconds=5) from error
         except EngineError as error:
-            raise Refusal(Reason.SANDBOX_UNAVAILABLE, str(error)) from error
+            raise Refusal(Reason.SANDBOX_UNAVAILABLE, str(error), retry_seconds=5) from error
 
     def _spec(self) -> SandboxSpec:
         limits = self.order.policy.limits
@@ -220,7 +243,8 @@ class Run:
             return await self._lost(sandbox, str(error))
         except TimeoutError:
             return self._overdue()
-        self._phases.running = self._lap()
+        finally:
+            self._phases.running = self._lap()
         self.state = RunState.COLLECTING
         return await self._collect(sandbox, end)
 
@@ -241,15 +265,28 @@ class Run:
         }
 
     async def _output(self, sandbox: Sandbox) -> Exit:
-        """Passes the output on until init tells the end. Raises TimeoutError when it does not in time."""
+        """Passes the output on until init tells the end. Raises TimeoutError when it does not in time.
+
+        A caller that reads slowly slows the script down, but only for as long as the script may run: what is left
+        then, no more than the output limit, waits here and not in the sandbox.
+        """
         limits = self.order.policy.limits
-        async with asyncio.timeout(limits.wall_seconds + WALL_GRACE_SECONDS):
+        patience = asyncio.get_running_loop().time() + limits.wall_seconds + WALL_GRACE_SECONDS
+        async with asyncio.timeout_at(patience + LAST_WORD_SECONDS):
             async for event in sandbox.conversation.output(limits.output_bytes):
                 if isinstance(event, Exit):
                     return event
-                await self.events.put(event)
+                await self._hand_over(event, patience)
                 self._count(event)  # what was handed over, and no more: the caller compares
         raise ProtocolError("the output ended without an end")
+
+    async def _hand_over(self, event: Output, patience: float) -> None:
+        """Waits for the caller until `patience` (the loop's time), and not at all after it."""
+        try:
+            async with asyncio.timeout_at(patience):
+                await self.events.put(event)
+        except TimeoutError:
+            await self.events.put(event, waiting=False)
 
     def _count(self, event: Output) -> None:
         so_far = event.offset + len(event.data)
@@ -277,9 +314,11 @@ class Run:
                         case int():
                             omitted += one
         except (StreamEnded, ProtocolError, EngineError, TimeoutError) as error:
-            what = str(error) or f"it took longer than {self._collect_seconds():g} s"
-            outcome = Outcome.SANDBOX_ERROR
-            message = f"The script ended, but its artifacts could not be collected: {what}."
+            # How the script ended is known and stays; that something is missing is told.
+            late = isinstance(error, TimeoutError)
+            why = "the caller took too long to take them" if late else str(error)
+            message = f"{message} Its artifacts could not all be delivered: {why}."
+            skipped.append(SkippedArtifact(".", "time_limit" if late else "unreadable"))
         self._phases.collected = self._lap()
         return RunResult(
             outcome,
@@ -310,19 +349,17 @@ class Run:
     async def _died_of_memory(self, sandbox: Sandbox) -> bool:
         """The engine's record of a death, which it may write a moment after the stream has ended."""
         for _ in range(DEATH_TRIES):
-            if await self._engine_oom(sandbox):
-                return True
+            try:
+                stats = await self._context.engine.stats(sandbox.sandbox_id)
+            except EngineError:
+                return False
+            if stats.oom_killed or not stats.running:
+                return stats.oom_killed
             await asyncio.sleep(DEATH_SECONDS)
         return False
 
     def _overdue(self) -> RunResult:
-        """init did not end the run in time: it is starved, or nobody reads what is in front of its word."""
-        if self.events.full:
-            return RunResult(
-                Outcome.CLIENT_DISCONNECTED,
-                _INTERRUPTED[Outcome.CLIENT_DISCONNECTED],
-                usage=self._usage_so_far(),
-            )
+        """init did not end the run in time: it is starved."""
         seconds = self.order.policy.limits.wall_seconds
         message = f"The script ran longer than {seconds:g} s (wall_time) and its sandbox was killed."
         return RunResult(Outcome.WALL_TIMEOUT, message, usage=self._usage_so_far())
@@ -333,6 +370,7 @@ class Run:
         self.result = result
         self.state = RunState.FINISHED
         self.finished = datetime.datetime.now(datetime.UTC)
+        self._order = None
         self.over.set()
 
     def _lap(self) -> float:

@@ -50,7 +50,8 @@ async def open_sandbox(engine: Engine, spec: SandboxSpec) -> AsyncIterator[Sandb
     sandbox_id = await _create(engine, spec)
     try:
         await engine.verify(sandbox_id, spec)
-        conversation = Conversation(await engine.stream(sandbox_id))
+        # To its end, whatever happens: a stream that nobody waits for any more would never be closed.
+        conversation = Conversation(await uninterrupted(engine.stream(sandbox_id)))
         async with _timeout(READY_SECONDS):
             facts = await conversation.ready()
         yield Sandbox(sandbox_id, conversation, check_from_inside(facts, spec.limits))

@@ -37,8 +37,21 @@ _PLAIN_LIMITS = (
 )
 
 
+_ABSURD = {
+    "argv": (131_072, Reason.ARGUMENT_INVALID),
+    "env": (4_096, Reason.ENVIRONMENT_INVALID),
+    "files": (4_096, Reason.REQUEST_INVALID),
+    "artifact_patterns": (4_096, Reason.REQUEST_INVALID),
+    "labels": (4_096, Reason.REQUEST_INVALID),
+}
+"""Far above what is allowed: a request of millions of empty entries is not even unfolded."""
+
+
 def run_request(message: script_runner_pb2.RunScriptRequest) -> RunRequest:
-    """A request as plain data; nothing but its durations is checked yet."""
+    """A request as plain data. Only what would make that costly, and its durations, are checked yet."""
+    for name, (most, reason) in _ABSURD.items():
+        if (count := len(getattr(message, name))) > most:
+            raise Refusal(reason, f"{name}: {count:,} entries are far too many; send fewer", field=name)
     return RunRequest(
         request_id=message.request_id,
         bundle_digest=message.bundle_digest,
@@ -197,15 +210,14 @@ def _phases(phases: Phases) -> run_pb2.Phases:
 
 def run_message(run: Run) -> run_pb2.Run:
     """What the daemon remembers of a run."""
-    request = run.order.request
     message = run_pb2.Run(
         run_id=run.run_id,
-        request_id=request.request_id,
+        request_id=run.request_id,
         state=int(run.state),  # type: ignore[arg-type]
-        labels=request.labels,
-        script_path=request.script_path,
-        bundle_digest=request.bundle_digest,
-        policy=_policy(run.order.policy),
+        labels=run.labels,
+        script_path=run.script_path,
+        bundle_digest=run.bundle_digest,
+        policy=_policy(run.policy),
         create_time=_timestamp(run.created),
         start_time=_timestamp(run.started),
         finish_time=_timestamp(run.finished),

@@ -1,7 +1,7 @@
 """`ScriptRunnerService`."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import grpc
@@ -24,8 +24,14 @@ from skilljaild.service.status import refusing_stream, refusing_unary
 __all__ = ["ScriptRunner"]
 
 HEARTBEAT_SECONDS = 5.0
+CHECKS_MAX = 4
+"""Requests that are checked at one time: each may unfold a manifest of many megabytes."""
 PAGE_DEFAULT = 50
 PAGE_MAX = 500
+PAGE_BYTES = 1024 * 1024
+"""Clients take 4 MiB at most."""
+DELIVERY_SECONDS = 60.0
+"""How long a caller may take to read what is left when its run is over."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -48,30 +54,34 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
         self._registry = registry
         self._tls = config.tls is not None
         limits = config.limits
+        self._checking = asyncio.Semaphore(CHECKS_MAX)
         self._desk = OrderDesk(limits.default.limits(), limits.ceiling.limits(), config.bundles)
 
     @refusing_stream
     async def RunScript(  # noqa: N802
         self, request: script_runner_pb2.RunScriptRequest, context: Context
-    ) -> AsyncIterator[script_runner_pb2.RunScriptResponse]:
+    ) -> AsyncGenerator[script_runner_pb2.RunScriptResponse, None]:
         run = await self._start(request, tenant_of(context, tls=self._tls))
+        delivery = asyncio.create_task(_end_delivery(run, asyncio.current_task()))
         try:
             sequence = 0
             async for event in self._events(run):
                 sequence += 1
                 yield script_runner_pb2.RunScriptResponse(event=event_message(run.run_id, sequence, event))
         finally:
+            delivery.cancel()
             # Whatever made us leave before the run was over, the caller does not listen any more.
             run.end(Outcome.CLIENT_DISCONNECTED)
-            await run.events.close()
+            await run.events.abandon()
         if run.refusal is not None:
             raise run.refusal
 
     async def _start(self, request: script_runner_pb2.RunScriptRequest, tenant: str) -> Run:
         """Checks the whole request and lets the run go. Raises Refusal; then nothing was started."""
         self._registry.check_request_id(tenant, request.request_id)
-        store = self._stores.of(tenant)
-        order = await asyncio.to_thread(lambda: self._desk.check(run_request(request), store))
+        store = await asyncio.to_thread(self._stores.of, tenant)  # the first time it reads a whole directory
+        async with self._checking:
+            order = await asyncio.to_thread(lambda: self._desk.check(run_request(request), store))
         image = await self._catalogue.image(order.policy.interpreter)
         return self._registry.start(
             tenant, request.request_id, lambda run_id: Run(run_id, tenant, order, image, store, self._context)
@@ -114,7 +124,16 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
             )
         size = min(request.page_size or PAGE_DEFAULT, PAGE_MAX)
         runs, token = self._registry.page(tenant_of(context, tls=self._tls), size, request.page_token)
-        return script_runner_pb2.ListRunsResponse(runs=[run_message(run) for run in runs], next_page_token=token)
+        response = script_runner_pb2.ListRunsResponse(next_page_token=token)
+        for run in runs:
+            message = run_message(run)
+            del message.result.artifacts[:]
+            del message.result.skipped_artifacts[:]
+            if response.runs and response.ByteSize() + message.ByteSize() > PAGE_BYTES:
+                response.next_page_token = response.runs[-1].run_id
+                break
+            response.runs.append(message)
+        return response
 
     @refusing_unary
     async def CancelRun(  # noqa: N802
@@ -160,3 +179,11 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
             unavailable_reason=entry.fault,
             suffixes=INTERPRETERS[name].suffixes,
         )
+
+
+async def _end_delivery(run: Run, call: asyncio.Task[Any] | None) -> None:
+    """Ends a call whose caller does not take what is there for it: a finished run must not be held for ever."""
+    await run.over.wait()
+    await asyncio.sleep(DELIVERY_SECONDS)
+    if call is not None:
+        call.cancel()

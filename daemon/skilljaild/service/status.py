@@ -1,7 +1,8 @@
 """Refusals as gRPC statuses with `google.rpc` details (AIP-193)."""
 
+import contextlib
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
 
 import grpc
@@ -115,15 +116,17 @@ def refusing_unary(
 
 
 def refusing_stream(
-    method: Callable[[Servicer, Request, Context], AsyncIterator[Response]],
+    method: Callable[[Servicer, Request, Context], AsyncGenerator[Response, None]],
 ) -> Callable[[Servicer, Request, Context], AsyncIterator[Response]]:
     """The same for a method that streams messages."""
 
     @functools.wraps(method)
     async def wrapped(self: Servicer, request: Request, context: Context) -> AsyncIterator[Response]:
         try:
-            async for response in method(self, request, context):
-                yield response
+            # Closed by us and not by the garbage collector: what a method does at its end must not wait for that.
+            async with contextlib.aclosing(method(self, request, context)) as responses:
+                async for response in responses:
+                    yield response
         except Refusal as refusal:
             await abort(context, refusal)
         except grpc.aio.AbortError:

@@ -96,7 +96,7 @@ class Run:
         for fd in [fd for fd in self._streams if fd in ready]:
             self._pass_on(fd)
         status = self._children.reap(self._script.pid)
-        if status is not None:
+        if status is not None and self._status is None:  # a later process may have had the same number
             self._status, self._ended = status, time.monotonic()
         if self._cause is None and self._status is None:
             self._watch(time.monotonic())
@@ -142,18 +142,15 @@ class Run:
 
     def _pass_on(self, fd: int) -> None:
         """Takes what is in a pipe, up to the limit; one byte more than that shows that there is more."""
-        try:
-            data = os.read(fd, min(DATA_MAX, self._output_left + 1))
-        except BlockingIOError:
-            return
-        if not data:
+        stream = self._streams[fd]
+        data, ended = _read(fd, min(DATA_MAX, self._output_left + 1))
+        if ended:
             os.close(fd)
             del self._streams[fd]
-            return
         passed = data[: self._output_left]
         self._output_left -= len(passed)
         if passed:
-            self._channel.send(self._streams[fd], passed)
+            self._channel.send(stream, passed)
         if len(data) > len(passed):
             self._output_truncated = True
             self._cause = self._cause or (Cause.OUTPUT_LIMIT if self._status is None else None)
@@ -181,7 +178,7 @@ class Run:
             raise InitError(f"processes that do not die within {DEATH_SECONDS_MAX} s of SIGKILL")
         kill_everything()
         status = self._children.reap(self._script.pid)
-        if status is not None:
+        if status is not None and self._status is None:  # a later process may have had the same number
             self._status, self._ended = status, time.monotonic()
 
     def _final_cause(self) -> Cause:
@@ -208,3 +205,18 @@ class Run:
             "disk_full": self._usage.disk_full,
             "output_truncated": self._output_truncated,
         }
+
+
+def _read(fd: int, size: int) -> tuple[bytes, bool]:
+    """What is there, at most `size` bytes in one piece, however small the writes were; and whether it is the end."""
+    pieces: list[bytes] = []
+    while size > 0:
+        try:
+            piece = os.read(fd, size)
+        except BlockingIOError:
+            break
+        if not piece:
+            return b"".join(pieces), True
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces), False

@@ -12,6 +12,7 @@ import time
 
 import grpc
 import pytest
+from skilljail.cli import main
 from skilljail.cli.terminal import harmless
 from skilljail.v1 import run_pb2
 
@@ -108,6 +109,9 @@ def test_what_could_not_run_ends_with_125_and_the_reason(fake: FakeDaemon, skill
         (["scripts/run.py", "--label", "x"], "write NAME=VALUE"),
         (["scripts/run.py", "--stdin", "/absent"], "--stdin /absent: No such file"),
         (["scripts/run.py", "--input", "/absent"], "'/absent' cannot be read"),
+        (["scripts/run.py", "--artifact", "*.csv"], "add --artifacts DIR"),
+        (["run.py"], "did you mean 'scripts/run.py'?"),
+        (["scripts/"], "that is a folder"),
         ([], "the following arguments are required: SCRIPT"),
     ],
 )
@@ -125,9 +129,10 @@ def test_options_reach_the_request(fake: FakeDaemon, skill: pathlib.Path, tmp_pa
     arguments = ["--timeout", "2m", "--cpu-time", "500ms", "--memory", "256MiB", "--cpus", "0.5", "--pids", "20"]
     arguments += ["--disk", "1MB", "--output-limit", "64k", "--env", "A=b=c", "--env", "PASSED", "--label", "team=a"]
     arguments += ["--input", str(tmp_path / "data.csv"), "--input", f"{tmp_path / 'data.csv'}=in/x.csv"]
-    arguments += ["--stdin", "-", "--cwd", "./scripts/", "--interpreter", "bash", "--artifact", "*.txt"]
+    arguments += ["--stdin", "-", "--cwd", "./scripts/", "--interpreter", "bash"]
+    arguments += ["--artifact", "*.txt", "--artifacts", str(tmp_path / "made")]
     done = skilljail(fake, "run", str(skill), "scripts/run.py", *arguments, stdin=b"in\xff", PASSED="on")
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.returncode, done.stderr) == (0, b"skilljail: no new or changed file matches '*.txt'\n")
     request = fake.requests[-1]
     assert dict(request.env) == {"A": "b=c", "PASSED": "on"}
     assert (request.stdin, request.working_directory, request.interpreter) == (b"in\xff", "scripts", "bash")
@@ -163,8 +168,50 @@ def test_artifacts_are_saved_and_named(fake: FakeDaemon, skill: pathlib.Path, tm
     assert list(fake.requests[-1].artifact_patterns) == ["**/*"]
     again = skilljail(fake, *arguments)
     assert again.returncode == 125
-    assert "already has something of that name" in again.stderr.decode()
+    assert again.stderr.decode() == (
+        f"skilljail: the artifact 'out/a.txt' was not saved: '{target}' already has something of that name; choose an "
+        "empty directory, or pass overwrite=True (here: --overwrite)\n"
+    )
     assert skilljail(fake, *arguments, "--overwrite").returncode == 0
+
+
+def test_patterns_that_nothing_matches_are_told(fake: FakeDaemon, skill: pathlib.Path) -> None:
+    arguments = ["run", str(skill), "scripts/run.py", "--json", "--artifact", "r*.json", "--artifact", "*.csv"]
+    done = skilljail(fake, *arguments)
+    line = b"skilljail: no new or changed file matches 'r*.json' or '*.csv'\n"
+    assert (done.returncode, done.stderr) == (0, line)
+    fake.script = lambda *_: events(exit_code=3)
+    done = skilljail(fake, *arguments)
+    assert (done.returncode, done.stderr) == (3, line + b"skilljail: EXITED: the script ended with status 3\n")
+    assert skilljail(fake, *arguments, "--quiet").stderr == b""
+    fake.script = lambda *_: events(artifacts={"r.json": b"{}"})
+    done = skilljail(fake, *arguments)
+    assert (done.returncode, done.stderr) == (0, b"")
+    skipped = run_pb2.SkippedArtifact(path="r.json", reason=run_pb2.SKIP_REASON_SIZE_LIMIT)
+    fake.script = lambda *_: [queued(), started(), finished(skipped_artifacts=[skipped])]
+    assert skilljail(fake, *arguments).stderr == b"skilljail: not brought back: r.json (SIZE_LIMIT)\n"
+
+
+def test_limits_that_a_successful_script_met_are_told(fake: FakeDaemon, skill: pathlib.Path) -> None:
+    fake.script = lambda *_: [queued(), started(), finished(oom_kills=1, pids_limit_hits=3, disk_full=True)]
+    done = skilljail(fake, "run", str(skill), "scripts/run.py")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr.decode() == (
+        "skilljail: the script ended with status 0, but memory ran out once (--memory) and a new process or thread "
+        "was refused 3 times (--pids) and the work directory was full (--disk)\n"
+    )
+    assert skilljail(fake, "run", str(skill), "scripts/run.py", "--quiet").stderr == b""
+    fake.script = lambda *_: [queued(), started(), finished(oom_kills=0, pids_limit_hits=0)]
+    assert skilljail(fake, "run", str(skill), "scripts/run.py").stderr == b""
+
+
+def test_unknown_interpreter_names_the_option(fake: FakeDaemon, skill: pathlib.Path) -> None:
+    def refuse(*_: object) -> None:
+        raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "INTERPRETER_UNKNOWN", "cannot tell what runs it.")
+
+    fake.script = refuse  # type: ignore[assignment]
+    done = skilljail(fake, "run", str(skill), "scripts/run.py")
+    assert (done.returncode, done.stderr) == (125, b"skilljail: cannot tell what runs it. (here: --interpreter NAME)\n")
 
 
 def test_interrupt_kills_the_run(fake: FakeDaemon, skill: pathlib.Path) -> None:
@@ -282,6 +329,23 @@ def test_images_hands_over_to_the_command_of_the_daemon() -> None:
     done = skilljail(None, "images", "build", "--help")
     assert done.returncode == 0
     assert done.stdout.decode().startswith("usage: skilljaild images build")
+
+
+def test_packages_that_are_missing_are_named_with_the_mend(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skilljail.cli.images.missing_packages", lambda: ("docker", "pydantic"))
+    assert main(["images", "list"]) == 125
+    assert capsys.readouterr().err == (
+        "skilljail: images are built by the daemon's command, and it lacks docker, pydantic; install them with "
+        "`pip install 'skilljail[daemon]'` (in a checkout: `pip install '.[daemon]'`)\n"
+    )
+
+
+def test_help_says_where_scripts_start(fake: FakeDaemon) -> None:
+    text = " ".join(skilljail(fake, "run", "--help").stdout.decode().split())
+    assert "default: the skill root itself; the adapter for the Microsoft Agent Framework starts scripts in" in text
+    assert "see its start_in" in text
 
 
 @pytest.mark.parametrize("command", [[], ["run"], ["interpreters"], ["images"], ["doctor"]])

@@ -1,11 +1,17 @@
 """Why something could not run, as exceptions."""
 
+import contextlib
+import os
 import pathlib
+import socket
+import tempfile
+from collections.abc import Iterator
 from concurrent import futures
 
 import grpc
 import pytest
 import skilljail
+from skilljail.cli import main
 from skilljail.v1 import script_runner_pb2
 
 from .fake_daemon import FakeDaemon, Refusal
@@ -33,7 +39,6 @@ EXPECTED = {
     "STORE_FULL": skilljail.StoreFull,
     "SHUTTING_DOWN": skilljail.ShuttingDown,
     "INTERNAL": skilljail.DaemonFault,
-    "RUN_CANCELLED": skilljail.RunCancelled,
     "UNAUTHENTICATED": skilljail.Unauthenticated,
 }
 
@@ -105,6 +110,77 @@ def test_absent_daemon_is_named_with_the_mend(tmp_path: pathlib.Path, skill: pat
         "or set SKILLJAIL_ADDRESS to where it listens"
     )
     assert caught.value.reason == "DAEMON_UNAVAILABLE"
+
+
+@contextlib.contextmanager
+def no_user_of_power() -> Iterator[None]:
+    """Root may connect to everything; so root is somebody else for a while."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def denied() -> Iterator[str]:
+    """The path of a socket that somebody listens at and this process may not connect to."""
+    # pytest's own directories are closed as a whole, which is another fault.
+    with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as listening:
+        path = pathlib.Path(directory, "s.sock")
+        listening.bind(str(path))
+        listening.listen()
+        path.chmod(0)
+        path.parent.chmod(0o711)
+        with no_user_of_power():
+            yield str(path)
+        path.parent.chmod(0o700)
+
+
+def test_socket_that_is_closed_to_this_user_is_told_apart_from_no_daemon(denied: str) -> None:
+    text = (
+        f"the socket {denied} is there, but this user may not connect to it; have its operator set `socket_mode` (for "
+        "example 660) and put you into the socket's group, or run a daemon of your own and set SKILLJAIL_ADDRESS to "
+        "where it listens"
+    )
+    with skilljail.Client(denied) as client:
+        with pytest.raises(skilljail.DaemonUnavailable) as caught:
+            client.capabilities()
+        assert str(caught.value) == text
+        with pytest.raises(skilljail.DaemonUnavailable) as caught:
+            client.wait_ready(0.3)
+        assert str(caught.value) == text
+
+
+def test_socket_in_a_directory_that_is_closed_to_this_user_is_told(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "closed" / "s.sock"
+    path.parent.mkdir()
+    path.parent.chmod(0)
+    with (
+        no_user_of_power(),
+        skilljail.Client(f"unix:{path}") as client,
+        pytest.raises(skilljail.DaemonUnavailable) as caught,
+    ):
+        client.capabilities()
+    path.parent.chmod(0o700)
+    assert str(caught.value) == (
+        f"this user may not enter the directory of the socket {path}; have the daemon's operator open it or listen "
+        "elsewhere, or run a daemon of your own and set SKILLJAIL_ADDRESS to where it listens"
+    )
+
+
+def test_doctor_has_one_finding_for_a_socket_that_is_closed_to_this_user(
+    denied: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skilljail.cli.doctor.missing_packages", lambda: ("docker",))
+    assert main(["doctor", "--address", denied]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:4] for line in lines] == ["ok  ", "ok  ", "MISS", "--  "]
+    finding = lines[2]
+    assert finding.startswith(f"MISS  daemon: the socket {denied} is there, but this user may not connect to it; ")
 
 
 def test_server_that_is_no_skilljail_daemon_is_told_apart(tmp_path_factory: pytest.TempPathFactory) -> None:

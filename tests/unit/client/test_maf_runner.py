@@ -1,7 +1,10 @@
 """The script runner of the Microsoft Agent Framework: arguments in, text out."""
 
 import asyncio
+import importlib
+import logging
 import pathlib
+import sys
 from typing import Any
 
 import grpc
@@ -130,6 +133,7 @@ async def test_other_arguments_are_refused_with_a_text_that_names_the_type(
 async def test_script_starts_in_its_own_directory_or_in_the_skill(fake: FakeDaemon, skill: pathlib.Path) -> None:
     await run(fake, skill)
     assert fake.requests[-1].working_directory == "scripts"
+    (skill / "run.py").touch()
     await run(fake, skill, script="run.py")
     assert fake.requests[-1].working_directory == ""
     await run(fake, skill, start_in="skill")
@@ -170,12 +174,74 @@ async def test_where_the_skill_lies_is_not_told(fake: FakeDaemon, skill: pathlib
     )
 
 
-async def test_absent_daemon_is_a_text_or_an_exception_as_the_host_wants(skill: pathlib.Path) -> None:
+async def test_absent_daemon_is_a_text_or_an_exception_as_the_host_wants(
+    skill: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
     nobody = FakeDaemon("unix:/nowhere/s.sock")
-    text = await run(nobody, skill)
-    assert text.startswith("Error: Failed to execute script 'scripts/run.py': no skilljail daemon answers at")
+    with caplog.at_level(logging.WARNING, "skilljail"):
+        text = await run(nobody, skill)
+    assert text == "Error: The sandbox that runs scripts is not available right now. Do not retry; tell the user."
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("skilljail", "WARNING")
+    assert record.getMessage().startswith(
+        "script 'scripts/run.py' of skill 'demo' could not run: no skilljail daemon answers at unix:/nowhere/s.sock ("
+    )
+    caplog.clear()
     with pytest.raises(skilljail.DaemonUnavailable):
         await run(nobody, skill, raise_on_unavailable=True)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        ("QUEUE_FULL", "Error: The sandbox that runs scripts is busy right now. Try again later."),
+        (
+            "INTERPRETER_UNAVAILABLE",
+            "Error: The sandbox has nothing that can run script 'scripts/run.py'. Do not retry; tell the user.",
+        ),
+        (
+            "INTERNAL",
+            "Error: The sandbox that runs scripts is not available right now. Do not retry; tell the user.",
+        ),
+    ],
+)
+async def test_what_only_an_operator_can_mend_is_logged_and_not_told_to_the_model(
+    fake: FakeDaemon, skill: pathlib.Path, caplog: pytest.LogCaptureFixture, reason: str, text: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, reason, "see /var/log; run `skilljaild images build`")
+
+    fake.script = refuse  # type: ignore[assignment]
+    assert await run(fake, skill) == text
+    assert [one.getMessage() for one in caplog.records] == [
+        "script 'scripts/run.py' of skill 'demo' could not run: see /var/log; run `skilljaild images build`"
+    ]
+
+
+async def test_lost_stream_is_told_without_saying_where(
+    fake: FakeDaemon, skill: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.script = lambda *_: [queued(), started()]
+    assert await run(fake, skill) == (
+        "Error: The sandbox was lost while script 'scripts/run.py' ran, and how far it came is not known. "
+        "Do not retry; tell the user."
+    )
+    assert len(caplog.records) == 1
+
+
+async def test_wrong_address_of_the_host_is_not_told_to_the_model(
+    skill: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKILLJAIL_ADDRESS", "secret host")
+    script = FileSkillScript(name="scripts/run.py", full_path=str(skill / "scripts" / "run.py"))
+    demo = FileSkill(frontmatter=SkillFrontmatter(name="demo", description="Demo."), content="", path=str(skill))
+    async with ScriptRunner() as runner:
+        assert await runner(demo, script) == (
+            "Error: The sandbox that runs scripts is not available right now. Do not retry; tell the user."
+        )
+    with pytest.raises(skilljail.InvalidAddress):
+        await ScriptRunner(raise_on_unavailable=True)(demo, script)
 
 
 async def test_result_goes_to_the_host(fake: FakeDaemon, skill: pathlib.Path) -> None:
@@ -217,3 +283,14 @@ def test_runner_without_a_client_finds_the_daemon_in_every_loop(
 
     assert asyncio.run(once()) == "(no output)"
     assert asyncio.run(once()) == "(no output)"
+
+
+def test_absent_framework_is_named_with_the_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "agent_framework", None)
+    monkeypatch.delitem(sys.modules, "skilljail.adapters.maf")
+    with pytest.raises(ImportError) as caught:
+        importlib.import_module("skilljail.adapters.maf")
+    assert str(caught.value) == (
+        "skilljail.adapters.maf needs the package agent-framework-core; install it with `pip install 'skilljail[maf]'` "
+        "(in a checkout: `pip install '.[maf]'`)"
+    )

@@ -89,9 +89,66 @@ def test_options_that_make_no_sense_are_refused(
     assert fake.calls == []
 
 
-def test_unknown_option_is_a_mistake_of_the_program(client: skilljail.Client, skill: pathlib.Path) -> None:
-    with pytest.raises(TypeError, match="network"):
-        client.run(skill, "scripts/run.py", network="host")  # type: ignore[call-arg]
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("timeout", 3, "a run has no option 'timeout'; ask for a limit with limits=Limits(wall_seconds=3)"),
+        (
+            "memory_bytes",
+            1 << 30,
+            "a run has no option 'memory_bytes'; ask for a limit with limits=Limits(memory_bytes=10",
+        ),
+        ("cwd", "scripts", "a run has no option 'cwd'; it is called working_directory"),
+        ("network", "host", "a run has no option 'network'; there are env, stdin, working_directory, inputs, limits, "),
+    ],
+)
+async def test_unknown_option_is_a_mistake_of_the_program_and_named_with_the_mend(
+    client: skilljail.Client, skill: pathlib.Path, option: str, value: Any, message: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        client.run(skill, "scripts/run.py", **{option: value})
+    assert str(caught.value).startswith(message)
+    with pytest.raises(TypeError) as caught:
+        await skilljail.AsyncClient(client.address).run(skill, "scripts/run.py", **{option: value})
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("run.py", "script: the skill has no file 'run.py'; did you mean 'scripts/run.py'?"),
+        ("Scripts/Run.py", "script: the skill has no file 'Scripts/Run.py'; did you mean 'scripts/run.py'?"),
+        ("demo/scripts/run.py", "script: the skill has no file 'demo/scripts/run.py'; did you mean 'scripts/run.py'?"),
+        (
+            "scripts",
+            "script: the skill has no file 'scripts': that is a folder; name a file. There are: 'scripts/run.py', "
+            "'SKILL.md'",
+        ),
+        ("scripts/no.py", "script: the skill has no file 'scripts/no.py'. There are: 'scripts/run.py'"),
+        ("no/no.py", "script: the skill has no file 'no/no.py'. There are: 'SKILL.md', 'scripts/run.py'"),
+    ],
+)
+def test_script_that_the_skill_does_not_have_is_told_before_anything_is_sent(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path, script: str, message: str
+) -> None:
+    with pytest.raises(skilljail.ScriptNotFound) as caught:
+        client.run(skill, script)
+    assert (str(caught.value), caught.value.reason) == (message, "SCRIPT_NOT_FOUND")
+    assert caught.value.violations == (skilljail.Violation("script_path", message),)
+    assert fake.calls == []
+
+
+def test_list_of_files_in_an_error_is_not_endless(client: skilljail.Client, skill: pathlib.Path) -> None:
+    for number in range(50):
+        (skill / "scripts" / f"{number}{'x' * 100}.py").touch()
+    with pytest.raises(skilljail.ScriptNotFound, match=r", …$") as caught:
+        client.run(skill, "scripts/no.py")
+    assert len(str(caught.value)) < 1_000
+
+
+def test_input_may_be_the_script(fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path) -> None:
+    assert client.run(skill, "given.py", inputs={"given.py": b"print()"}).ok
+    assert fake.requests[-1].script_path == "given.py"
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,12 @@ def good_facts(limits: Limits = LIMITS) -> dict[str, Any]:
             {"path": "/sys/fs/cgroup", "type": "cgroup2", "options": ["ro", "nosuid", "nodev", "noexec"]},
             {"path": "/etc/hosts", "type": "ext4", "options": ["rw", "relatime"]},
             {"path": floor.work_path, "type": "tmpfs", "options": ["rw", "nosuid", "nodev"]},
+            {"path": "/proc/bus", "type": "proc", "options": ["ro", "nosuid", "nodev", "noexec"]},
+            {"path": "/proc/fs", "type": "proc", "options": ["ro", "nosuid", "nodev", "noexec"]},
+            {"path": "/proc/sys", "type": "proc", "options": ["ro", "nosuid", "nodev", "noexec"]},
+            {"path": "/proc/interrupts", "type": "tmpfs", "options": ["rw", "nosuid"]},
+            {"path": "/proc/timer_list", "type": "devtmpfs", "options": ["rw", "nosuid"]},
+            {"path": "/sys/firmware", "type": "tmpfs", "options": ["ro"]},
         ],
         "work": {"bytes": limits.disk_bytes, "inodes": limits.disk_inodes},
         "cgroup": {

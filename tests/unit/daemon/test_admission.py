@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skilljaild.errors import Reason, Refusal
+from skilljaild.runs import admission as module
 from skilljaild.runs.admission import Admission, Ticket
 
 
@@ -54,6 +55,23 @@ async def test_a_run_that_gives_up_in_the_queue_takes_nobodys_turn() -> None:
     assert called(gives_up, next_one, last) == [False, False, False]
     admission.release(running)
     assert called(gives_up, next_one, last) == [False, True, False]
+
+
+async def test_what_requests_hold_in_memory_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HELD_BYTES_MAX", 100)
+    admission = Admission(1, 9)
+    running, waiting = admission.admit(60), admission.admit(40)
+    with pytest.raises(Refusal, match="hold 100 bytes already; try again in a moment, or upload large") as caught:
+        admission.admit(1)
+    assert (caught.value.reason, caught.value.retry_seconds) == (Reason.QUEUE_FULL, 1)
+    # One that holds nothing waits still.
+    admission.release(admission.admit(0))
+    admission.release(waiting)
+    with pytest.raises(Refusal):
+        admission.admit(41)
+    admission.release(admission.admit(40))
+    admission.release(running)
+    assert called(admission.admit(100)) == [True]
 
 
 async def test_turn_returns_when_it_has_come() -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from skilljail.v1 import bundle_store_pb2
-from skilljaild.bundles.bundle import Bundle, BundleFile, parse_manifest
+from skilljaild.bundles import bundle as module
+from skilljaild.bundles.bundle import MANIFEST_BYTES_MAX, Bundle, BundleFile, parse_manifest
 from skilljaild.bundles.digest import digest_of, is_digest
 from skilljaild.errors import Reason, Refusal
 from skilljaild.paths import path_fault
@@ -87,9 +88,13 @@ def test_a_skill_is_bounded_in_bytes_and_in_entries() -> None:
     Bundle.of([file("SKILL.md", 60), file("a", 40)], [], bytes_max=100, entries_max=2)
     with pytest.raises(Refusal, match=r"the skill has 101 bytes, at most 100 are taken; .*bundles\.bundle_bytes"):
         Bundle.of([file("SKILL.md", 60), file("a", 41)], [], bytes_max=100, entries_max=2)
+    with pytest.raises(Refusal, match=r"the skill has 3 files and directories, at most 2 are taken"):
+        bundle("a", "b", entries_max=2)
     # Parents count: they take an inode each.
     bundle("a/b/c", entries_max=4)
-    with pytest.raises(Refusal, match=r"has 4 files and directories, at most 3 .*bundles\.bundle_entries") as caught:
+    with pytest.raises(
+        Refusal, match=r"has at least 4 files and directories, at most 3 .*bundles\.bundle_entries"
+    ) as caught:
         bundle("a/b/c", entries_max=3)
     assert caught.value.reason is Reason.SKILL_INVALID
 
@@ -138,12 +143,52 @@ def test_a_broken_digest_or_size_is_refused(digest: str, size: int) -> None:
     assert found.message.startswith("the manifest gives 'a' a broken digest or size")
 
 
-def test_a_manifest_of_a_million_empty_files_is_refused_before_it_is_unfolded() -> None:
+class Unparsed:
+    """A message whose bytes nobody may parse."""
+
+    DESCRIPTOR = bundle_store_pb2.BundleManifest.DESCRIPTOR
+
+    def ParseFromString(self, data: bytes) -> None:  # noqa: N802
+        """Fails."""
+        raise AssertionError(f"{len(data):,} bytes were parsed")
+
+
+@pytest.mark.parametrize("field", [b"\x0a\x00", b"\x12\x00"], ids=["files", "directories"])
+def test_a_manifest_of_millions_of_empty_files_is_refused_before_it_is_unfolded(
+    monkeypatch: pytest.MonkeyPatch, field: bytes
+) -> None:
     """Two bytes make a file or a directory; each would become an object of the daemon."""
-    for data in (b"\x0a\x00" * 1_000_000, b"\x12\x00" * 1_000_000):
-        found = refused(data, entries_max=10_000)
-        assert found.reason is Reason.SKILL_INVALID
-        assert found.message.startswith("the skill has 1,000,000 files and directories, at most 10,000 are taken")
+    monkeypatch.setattr(bundle_store_pb2, "BundleManifest", Unparsed)
+    found = refused(field * (MANIFEST_BYTES_MAX // 2), entries_max=10_000)
+    assert found.reason is Reason.SKILL_INVALID
+    assert found.message.startswith("the skill has at least 100,000 files and directories, at most 10,000 are taken")
+    found = refused(field * 10_001, entries_max=10_000)
+    assert found.message.startswith("the skill has 10,001 files and directories, at most 10,000 are taken")
+
+
+def test_a_manifest_of_millions_of_fields_that_it_does_not_have_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle_store_pb2, "BundleManifest", Unparsed)
+    data = b"\x18\x00" * (MANIFEST_BYTES_MAX // 2)
+    assert refused(data).message == f"bundle {digest_of(data)}: the blob is no BundleManifest"
+
+
+@pytest.mark.parametrize(
+    "unknown", [b"\x18\x96\x01", b"\x19" + bytes(8), b"\x1a\x03abc", b"\x1d" + bytes(4), b"\x98\x80\x00\x05"]
+)
+def test_fields_of_a_later_version_are_passed_over(unknown: bytes) -> None:
+    plain = manifest({"SKILL.md": b"x"}, directories=("d",))
+    assert parse_manifest(unknown + plain + unknown, 2) == parse_manifest(plain, 2)
+
+
+def test_parents_are_counted_while_they_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[str] = []
+    parent = module._parent
+    monkeypatch.setattr(module, "_parent", lambda path: looked_at.append(path) or parent(path))
+    deep = [file("/".join([f"{number}"] * 32)) for number in range(5_000)]
+    with pytest.raises(Refusal, match=r"at least 10,001 files and directories, at most 10,000 are taken") as caught:
+        Bundle.of(deep, [], bytes_max=100, entries_max=10_000)
+    assert caught.value.reason is Reason.SKILL_INVALID
+    assert len(looked_at) <= 5_000 + 10_001
 
 
 NAMES = st.sampled_from(["", ".", "..", "a", "b", "SKILL.md", "/", "\0", "é"])

@@ -9,6 +9,10 @@ import sys
 import pytest
 import skilljaild
 from skilljaild.cli import main
+from skilljaild.engines.base import EngineUnavailable, Image
+from skilljaild.engines.floor import FloorError
+
+from .fake_engine import FakeEngine
 
 NO_ENGINE = "unix:///nowhere/engine.sock"
 
@@ -76,7 +80,9 @@ def test_a_command_line_that_makes_no_sense_is_status_2(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--set", "limits.ceiling.memry_bytes=1"), "limits.ceiling.memry_bytes: Extra inputs are not permitted"),
+        (("--set", "limits.ceiling.memry_bytes=1"), "limits.ceiling.memry_bytes: there is no such setting; did you mean"),
+        (("--set", "limits=5", "--set", "limits.default.pids=4"), "--set limits.default.pids=4: limits is a table"),
+        (("--listen", "127.0.0.1:99999", "--insecure"), "listen: the port of '127.0.0.1:99999' is not one from"),
         (("--set", "listen"), "--set listen: write it as NAME=VALUE"),
         (("--config", "/nowhere/x.toml"), "/nowhere/x.toml: there is no such configuration file"),
         (("--listen", "0.0.0.0:1"), "is a TCP address, which needs a [tls] table"),
@@ -105,9 +111,9 @@ def test_without_an_engine_nothing_starts_and_the_mend_is_told(tmp_path: pathlib
     done = serve(tmp_path, "--engine-url", NO_ENGINE)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith(
-        f"skilljaild: no container engine answers at {NO_ENGINE}. Start it, or name another with engine.url, "
-        "--engine-url or DOCKER_HOST."
+        f"skilljaild: no container engine answers at {NO_ENGINE} (there is no such socket). Start it; or install one"
     )
+    assert "or name another with engine.url, --engine-url or DOCKER_HOST" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "s.sock").exists()
 
@@ -115,7 +121,7 @@ def test_without_an_engine_nothing_starts_and_the_mend_is_told(tmp_path: pathlib
 def test_the_engine_of_the_environment_is_the_one_that_is_asked(tmp_path: pathlib.Path) -> None:
     done = serve(tmp_path, DOCKER_HOST=NO_ENGINE)
     assert done.returncode == 3
-    assert "no container engine answers at DOCKER_HOST or Docker's usual socket" in done.stderr
+    assert done.stderr.startswith(f"skilljaild: no container engine answers at {NO_ENGINE} (")
 
 
 def test_a_state_directory_that_cannot_be_used_is_status_3(tmp_path: pathlib.Path) -> None:
@@ -126,6 +132,36 @@ def test_a_state_directory_that_cannot_be_used_is_status_3(tmp_path: pathlib.Pat
         f"skilljaild: {tmp_path}/file/state: cannot be used as state directory (Not a directory); "
         "name another with --state-dir\n"
     )
+
+
+def test_a_broken_installation_is_status_3_and_its_mend_is_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        raise FloorError("the container floor cannot be read (x); install skilljail again")
+
+    monkeypatch.setattr("skilljaild.daemon.container_floor", broken)
+    monkeypatch.setattr("skilljaild.cli.serve.set_up_log", lambda _: None)
+    done = Ended(capsys, "serve", "--state-dir", str(tmp_path), "--engine-url", NO_ENGINE)
+    assert (done.status, done.stdout) == (3, "")
+    assert done.stderr == "skilljaild: the container floor cannot be read (x); install skilljail again\n"
+    monkeypatch.setattr("skilljaild.cli.doctor.container_floor", broken)
+    done = Ended(capsys, "doctor", "--state-dir", str(tmp_path), "--engine-url", NO_ENGINE)
+    assert done.status == 1
+    assert done.stdout.splitlines()[0] == "MISS  container floor: the container floor cannot be read (x); install skilljail again"
+
+
+def test_an_engine_that_goes_away_while_the_doctor_looks_is_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Vanishing(FakeEngine):
+        async def image(self, reference: str) -> Image:
+            raise EngineUnavailable("the engine went away; start it")
+
+    monkeypatch.setattr("skilljaild.cli.doctor.make_engine", lambda _: Vanishing())
+    done = Ended(capsys, "doctor", "--state-dir", str(tmp_path))
+    assert (done.status, done.stderr) == (1, "")
+    assert done.stdout.splitlines()[-1] == "MISS  engine: the engine went away; start it"
 
 
 def test_the_doctor_tells_what_is_there_and_what_to_do_about_the_rest(
@@ -139,7 +175,9 @@ def test_the_doctor_tells_what_is_there_and_what_to_do_about_the_rest(
         "ok    container floor: floor.toml and the seccomp profile are there",
         f"ok    state directory: {tmp_path}/state",
     ]
-    assert lines[2].startswith(f"MISS  engine: no container engine answers at {NO_ENGINE}. Start it, or name another")
+    assert lines[2].startswith(
+        f"MISS  engine: no container engine answers at {NO_ENGINE} (there is no such socket). Start it;"
+    )
     assert not (tmp_path / "state").exists()
     as_json = Ended(capsys, "doctor", "--json", *place)
     assert as_json.status == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from skilljaild import images
 from skilljaild.cli.flags import add_config_flags, config_of
-from skilljaild.config import Config, ConfigError, load
+from skilljaild.config import CeilingLimits, Config, ConfigError, DefaultLimits, load
 
 MIB = 1024 * 1024
 TLS = {"certificate_file": "/c", "key_file": "/k", "client_ca_file": "/ca"}
@@ -99,17 +99,133 @@ def test_every_setting_can_be_set_by_its_dotted_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "name"),
+    ("flags", "name", "mend"),
     [
-        ({"listn": "unix:/x"}, "listn"),
-        ({"limits": {"ceiling": {"memory": 1}}}, "limits.ceiling.memory"),
-        ({"limits": {"ceilng": {"pids": 5}}}, "limits.ceilng"),
-        ({"engine": {"privileged": True}}, "engine.privileged"),
-        ({"tls": TLS | {"client_ca": "/x"}}, "tls.client_ca"),
+        ({"listn": "unix:/x"}, "listn", "did you mean listen?"),
+        ({"limits": {"ceiling": {"memory": 1}}}, "limits.ceiling.memory", "did you mean limits.ceiling.memory_bytes?"),
+        ({"limits": {"ceilng": {"pids": 5}}}, "limits.ceilng", "did you mean limits.ceiling?"),
+        ({"engine": {"privileged": True}}, "engine.privileged", "engine has kind, url, runtime, timeout_seconds"),
+        ({"tls": TLS | {"client_ca": "/x"}}, "tls.client_ca", "did you mean tls.client_ca_file?"),
+        ({"zzz": 1}, "zzz", "docs/configuration.md lists them all"),
     ],
 )
-def test_an_unknown_name_is_refused(flags: dict[str, Any], name: str) -> None:
-    assert fault(flags) == f"The configuration is wrong:\n  {name}: Extra inputs are not permitted"
+def test_an_unknown_name_is_refused_with_the_closest_one(flags: dict[str, Any], name: str, mend: str) -> None:
+    assert fault(flags) == f"The configuration is wrong:\n  {name}: there is no such setting; {mend}"
+
+
+LIMIT_BOUNDS: dict[str, tuple[object, ...]] = {
+    "wall_seconds": (0, -5, 86_401, "nan", "inf", "-inf", "soon"),
+    "cpu_seconds": (0, -5, 86_401, "nan", "inf", "-inf"),
+    "cpus": (0, -1, 0.009, 1_025, "nan", "inf"),
+    "memory_bytes": (0, -1, 100, 32 * MIB - 1, "31MiB", "inf"),
+    "pids": (0, -1, 3, 32_769, 4.5, "nan"),
+    "disk_bytes": (0, -1, 64 * 1024 - 1, "1KiB"),
+    "disk_inodes": (0, -1, 63, "inf"),
+    "open_files": (0, -1, 15, 1_048_577),
+    "output_bytes": (0, -1, "-1"),
+    "artifact_count": (-1, 10_001),
+    "artifact_bytes": (-1, "-1MiB"),
+}
+
+
+def test_every_limit_has_bounds() -> None:
+    for limits in (DefaultLimits, CeilingLimits):
+        assert set(LIMIT_BOUNDS) == set(limits.model_fields)
+        assert [name for name, field in limits.model_fields.items() if not field.metadata] == []
+
+
+@pytest.mark.parametrize("table", ["default", "ceiling"])
+@pytest.mark.parametrize(
+    ("limit", "value"), [(limit, value) for limit, values in LIMIT_BOUNDS.items() for value in values]
+)
+def test_a_limit_out_of_bounds_is_refused(table: str, limit: str, value: object) -> None:
+    lines = fault({"limits": {table: {limit: value}}}).splitlines()
+    assert len(lines) == 2
+    assert lines[1].startswith(f"  limits.{table}.{limit}: must be ")
+
+
+@pytest.mark.parametrize("setting", ["engine.timeout_seconds", "shutdown_grace_seconds"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
+def test_no_time_is_without_end(setting: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"  {setting}: must be "):
+        from_flags("--set", f"{setting}={value}")
+
+
+@pytest.mark.parametrize("table", ["default", "ceiling"])
+def test_two_limits_in_the_file_leave_the_others_at_their_defaults(tmp_path: pathlib.Path, table: str) -> None:
+    file = tmp_path / "skilljaild.toml"
+    file.write_text(f'[limits.{table}]\npids = 99\noutput_bytes = "9MiB"\n'.replace("99", "129" if table == "ceiling" else "99"))
+    before, after = getattr(load(None, {}).limits, table), getattr(load(file, {}).limits, table)
+    changed = {name: value for name, value in after if value != getattr(before, name)}
+    assert changed == {"pids": 129 if table == "ceiling" else 99, "output_bytes": 9 * MIB}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("limits.ceiling.pids", "-1", 'must be at least 4, not "-1"'),
+        ("limits.ceiling.pids", "99999", 'must be at most 32768, not "99999"'),
+        ("limits.ceiling.pids", "many", 'must be a whole number, not "many"'),
+        ("limits.ceiling.cpus", "many", 'must be a number, not "many"'),
+        ("limits.ceiling.wall_seconds", "nan", 'must be a finite number, not "nan"'),
+        ("limits.ceiling.wall_seconds", "0", 'must be above 0, not "0"'),
+        ("limits.ceiling.memory_bytes", "lots", 'must be a number of bytes, or text such as "256MiB", not "lots"'),
+        ("limits.ceiling.memory_bytes", "4 GiBs", 'must be a number of bytes, or text such as "256MiB", not "4 GiBs"'),
+        ("insecure", "perhaps", 'must be true or false, not "perhaps"'),
+        ("log.level", "loud", "must be 'debug', 'info', 'warning' or 'error', not \"loud\""),
+        ("socket_mode", "rw", 'must be three octal digits such as 600, not "rw"'),
+        ("engine", "docker", 'is a table of settings (kind, url, runtime, timeout_seconds), not "docker"'),
+        ("limits", "5", 'is a table of settings (default, ceiling), not "5"'),
+        ("tls", "on", 'is a table of settings (certificate_file, key_file, client_ca_file), not "on"'),
+        ("tls.key_file", "/k", None),
+    ],
+)
+def test_a_wrong_value_is_told_in_plain_words(name: str, value: str, message: str | None) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_flags("--set", f"{name}={value}")
+    lines = str(caught.value).splitlines()
+    if message is not None:
+        assert lines[1:] == [f"  {name}: {message}"]
+    else:
+        needed = "is needed; [tls] takes certificate_file, key_file, client_ca_file together"
+        assert lines[1:] == [f"  tls.certificate_file: {needed}", f"  tls.client_ca_file: {needed}"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"limits": {"default": {"pids": 4_000}}},
+        {"limits": {"default": {"disk_bytes": "600MiB"}}},
+        {"listen": "nowhere"},
+        {"listen": "0.0.0.0:1"},
+    ],
+)
+def test_a_rule_between_settings_is_told_without_words_of_the_library(flags: dict[str, Any]) -> None:
+    message = fault(flags)
+    assert "Value error" not in message
+    assert message.splitlines()[1].startswith(("  limits.default", "  listen: "))
+    assert message.count("listen: ") <= 1
+
+
+@pytest.mark.parametrize("pairs", [("limits=5", "limits.default.pids=4"), ("limits.default.pids=4", "limits=5")])
+def test_a_table_cannot_be_set_to_a_value_and_have_settings_too(pairs: tuple[str, str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_flags("--set", pairs[0], "--set", pairs[1])
+    assert str(caught.value) == f"--set {pairs[1]}: limits is a table of settings and no value; set only names in it"
+
+
+def test_the_last_of_two_values_of_one_setting_counts() -> None:
+    assert from_flags("--set", "log.level=error", "--set", "log.level=debug").log.level == "debug"
+
+
+def test_a_variable_of_an_unknown_name_or_for_a_whole_table_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKILLJAILD_LISTN", "unix:/x")
+    with pytest.raises(ConfigError, match="  SKILLJAILD_LISTN: there is no such setting; did you mean listen"):
+        load(None, {})
+    monkeypatch.delenv("SKILLJAILD_LISTN")
+    monkeypatch.setenv("SKILLJAILD_LIMITS", "five")
+    with pytest.raises(ConfigError, match=r"SKILLJAILD_LIMITS: limits is a table of settings; .*SKILLJAILD_LIMITS__"):
+        load(None, {})
 
 
 def test_an_unknown_name_in_the_file_or_in_a_variable_is_refused(
@@ -117,10 +233,10 @@ def test_an_unknown_name_in_the_file_or_in_a_variable_is_refused(
 ) -> None:
     file = tmp_path / "skilljaild.toml"
     file.write_text("[limits.ceiling]\nmemry_bytes = 1\n")
-    with pytest.raises(ConfigError, match=r"limits\.ceiling\.memry_bytes: Extra inputs"):
+    with pytest.raises(ConfigError, match=r"limits\.ceiling\.memry_bytes: there is no .* limits\.ceiling\.memory_bytes\?"):
         load(file, {})
     monkeypatch.setenv("SKILLJAILD_LIMITS__CEILING__MEMRY_BYTES", "1")
-    with pytest.raises(ConfigError, match=r"limits\.ceiling\.memry_bytes: Extra inputs"):
+    with pytest.raises(ConfigError, match=r"limits\.ceiling\.memry_bytes: there is no .* limits\.ceiling\.memory_bytes\?"):
         load(None, {})
 
 
@@ -130,6 +246,9 @@ def test_a_file_that_is_not_there_or_broken_is_named(tmp_path: pathlib.Path) -> 
     broken = tmp_path / "broken.toml"
     broken.write_text("limits = [")
     with pytest.raises(ConfigError, match=r"broken\.toml: Invalid value"):
+        load(broken, {})
+    broken.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match=r"broken\.toml: "):
         load(broken, {})
 
 
@@ -179,6 +298,13 @@ def test_insecure_tcp_is_possible_nowhere_else(listen: str) -> None:
 @pytest.mark.parametrize("listen", ["", "nowhere", ":8443", "host:", "host:port", "http://h:x"])
 def test_what_is_no_address_is_refused(listen: str) -> None:
     assert "is neither unix:/path nor host:port" in fault({"listen": listen, "tls": TLS})
+
+
+@pytest.mark.parametrize("port", ["65536", "99999", "1" * 30])
+def test_a_port_is_at_most_65535(port: str) -> None:
+    found = fault({"listen": f"127.0.0.1:{port}", "insecure": True})
+    assert found == f"The configuration is wrong:\n  listen: the port of '127.0.0.1:{port}' is not one from 0 to 65535"
+    assert load(None, {"listen": "127.0.0.1:65535", "insecure": True})
 
 
 @pytest.mark.parametrize("missing", list(TLS))

@@ -250,8 +250,8 @@ def test_exit_code_zero_is_set() -> None:
     assert result.exit_code == 0
 
 
-async def test_a_run_is_told_with_what_is_known_so_far(tmp_path: pathlib.Path) -> None:
-    order = make_order(request_id="mine", labels={"a": "b"})
+async def test_a_run_is_told_with_what_is_known_so_far_and_without_its_arguments(tmp_path: pathlib.Path) -> None:
+    order = make_order(request_id="mine", labels={"a": "b"}, argv=("--token=secret",))
     context = RunContext(FakeEngine(), REPORT, "owner", Admission(1, 0))
     run = Run("id", "me", order, Image("python", DIGEST, {}), BlobStore(tmp_path, 1), context)
     message = run_message(run)
@@ -263,7 +263,6 @@ async def test_a_run_is_told_with_what_is_known_so_far(tmp_path: pathlib.Path) -
         script_path="scripts/run.py",
         policy=run_pb2.EffectivePolicy(
             interpreter="python",
-            command=["python3", "/work/skill/scripts/run.py"],
             limits=limits_message(LIMITS),
             network=run_pb2.NETWORK_NONE,
         ),

@@ -15,6 +15,8 @@ from .facts import LIMITS, MIB, good_facts
 USER = "user and group 65532, not root"
 CAPABILITIES = "no capability, also not in the bounding set"
 MOUNTS = "no engine socket, no host folder"
+MASKED = "what the kernel tells of the host is hidden"
+READ_ONLY = "the kernel's settings are read-only"
 NAMESPACES = "namespaces of its own"
 WORK = "a work directory of at most 67,108,864 bytes"
 CPUS = "at most 1.5 processors"
@@ -31,6 +33,8 @@ EVERYTHING = (
     "no network interface but loopback",
     "a read-only root",
     MOUNTS,
+    MASKED,
+    READ_ONLY,
     WORK,
     "at most 1,000 files in it",
     "at most 256 open files",
@@ -41,6 +45,15 @@ EVERYTHING = (
     "at most 64 processes and threads",
     CPUS,
 )
+
+
+KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
+KERNEL_TYPES = ("proc", "sysfs", "cgroup", "cgroup2", "tmpfs", "devpts", "mqueue", "devtmpfs")
+
+
+def place(mount: str, fact: str) -> tuple[str | int, ...]:
+    """The path of a fact about a mount."""
+    return ("mounts", [one["path"] for one in good_facts()["mounts"]].index(mount), fact)
 
 
 def faults(facts: Any) -> list[str]:
@@ -82,7 +95,7 @@ def test_a_network_without_any_interface_passes() -> None:
 
 @pytest.mark.parametrize("missing", [None, {}, {"version": 2}])
 def test_a_control_group_that_the_sandbox_does_not_see_is_left_to_the_engine_and_not_claimed(missing: object) -> None:
-    assert check_from_inside(changed("cgroup", value=missing), LIMITS) == EVERYTHING[:15]
+    assert check_from_inside(changed("cgroup", value=missing), LIMITS) == EVERYTHING[:17]
 
 
 WEAK: list[tuple[str, tuple[str | int, ...], object]] = [
@@ -115,14 +128,30 @@ WEAK: list[tuple[str, tuple[str | int, ...], object]] = [
     ("no network interface but loopback", ("interfaces",), None),
     ("a read-only root", ("root_read_only",), False),
     ("a read-only root", ("root_read_only",), None),
-    (MOUNTS, ("mounts",), None),
-    (MOUNTS, ("mounts",), []),
     (MOUNTS, ("mounts", 7, "path"), "/etc/shadow"),
     (MOUNTS, ("mounts", 7), {"path": "/host", "type": "ext4", "options": ["ro"]}),
     (MOUNTS, ("mounts", 7), {"path": "/var/run/docker.sock", "type": "tmpfs", "options": ["ro"]}),
     (MOUNTS, ("mounts", 7), {"path": "/home", "type": "overlay", "options": ["ro"]}),
     (MOUNTS, ("mounts", 7), {"path": "/mnt", "type": "fuse.sshfs", "options": ["ro"]}),
     (MOUNTS, ("mounts", 7), {"path": "/work/x", "type": "virtiofs", "options": ["ro"]}),
+    # A folder of the host is one wherever it is put, and also where the host keeps it in memory.
+    *((MOUNTS, ("mounts", 7), {"path": f"{top}/x", "type": "ext4", "options": ["ro"]}) for top in KERNEL_FOLDERS),
+    *((MOUNTS, ("mounts", 7), {"path": f"{top}/x", "type": "fuse.sshfs", "options": []}) for top in KERNEL_FOLDERS),
+    *((MOUNTS, ("mounts", 7), {"path": top, "type": "btrfs", "options": ["ro"]}) for top in KERNEL_FOLDERS),
+    *((MOUNTS, ("mounts", 7), {"path": "/mnt", "type": kind, "options": ["ro"]}) for kind in KERNEL_TYPES),
+    (MOUNTS, ("mounts", 7), {"path": "/processes", "type": "tmpfs", "options": ["ro"]}),
+    *((MASKED, place("/proc/interrupts", "type"), kind) for kind in ("proc", "sysfs", "cgroup2")),
+    (MASKED, place("/proc/interrupts", "path"), "/proc/other"),
+    (MASKED, place("/proc/timer_list", "path"), "/proc/other"),
+    (MASKED, place("/sys/firmware", "path"), "/sys/other"),
+    (MASKED, place("/proc/kcore", "type"), "proc"),
+    (READ_ONLY, place("/proc/sys", "options"), ["rw"]),
+    (READ_ONLY, place("/proc/sys", "options"), []),
+    *((READ_ONLY, place(f"/proc/{name}", "path"), "/proc/other") for name in ("bus", "fs", "sys")),
+    (READ_ONLY, ("mounts", 7), {"path": "/proc/sysrq-trigger", "type": "proc", "options": ["rw"]}),
+    # A second mount on the same place, that shows instead of the first.
+    (READ_ONLY, ("mounts", 7), {"path": "/proc/sys", "type": "proc", "options": ["rw"]}),
+    (MASKED, ("mounts", 7), {"path": "/sys/firmware", "type": "sysfs", "options": ["ro"]}),
     (WORK, ("work", "bytes"), 128 * MIB),
     (WORK, ("work", "bytes"), LIMITS.disk_bytes + 65_537),
     (WORK, ("work", "bytes"), None),
@@ -153,6 +182,19 @@ WEAK: list[tuple[str, tuple[str | int, ...], object]] = [
 ]
 
 
+@pytest.mark.parametrize("mounts", [None, []])
+def test_without_mounts_nothing_that_is_read_from_them_holds(mounts: object) -> None:
+    assert faults(changed("mounts", value=mounts)) == [MOUNTS, MASKED, READ_ONLY]
+
+
+@pytest.mark.parametrize("kind", ["tmpfs", "devtmpfs"])
+def test_a_node_or_an_empty_folder_over_what_is_masked_passes(kind: str) -> None:
+    facts = good_facts()
+    for path in ("/proc/keys", "/sys/firmware", "/sys/devices/system/cpu/cpu0/thermal_throttle", "/dev/null"):
+        facts["mounts"].append({"path": path, "type": kind, "options": ["ro"]})
+    assert check_from_inside(facts, LIMITS) == EVERYTHING
+
+
 @pytest.mark.parametrize(("control", "path", "value"), WEAK)
 def test_each_weaker_fact_is_told_and_it_alone(control: str, path: tuple[str | int, ...], value: object) -> None:
     assert faults(changed(*path, value=value)) == [control]
@@ -171,7 +213,7 @@ def test_a_fact_that_is_not_there_never_passes(name: str) -> None:
 
 
 def test_no_facts_at_all_name_every_control() -> None:
-    assert faults({}) == list(EVERYTHING[:15])
+    assert faults({}) == list(EVERYTHING[:17])
 
 
 def every_place(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
@@ -238,9 +280,7 @@ def assert_no_host_folder(mounts: list[dict[str, Any]]) -> None:
     """Whatever is no file system of the kernel is where every engine mounts something, or the root or /work."""
     for mount in mounts:
         if mount["type"] not in ["proc", "sysfs", "cgroup", "cgroup2", "tmpfs", "devpts", "mqueue", "devtmpfs"]:
-            assert mount["path"] in {"/", "/work", "/etc/hosts"} or mount["path"].startswith(
-                ("/proc/", "/dev/", "/sys/")
-            )
+            assert mount["path"] in {"/", "/work", "/etc/hosts"}
 
 
 @given(JSON)

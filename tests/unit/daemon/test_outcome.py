@@ -59,12 +59,17 @@ TABLE = [
     (exited(1, pids_limit_hits=1), False, Outcome.PIDS_LIMIT, PIDS),
     (signaled(6, pids_limit_hits=1), False, Outcome.PIDS_LIMIT, PIDS),
     (exited(1, disk_full=True), False, Outcome.DISK_LIMIT, DISK),
-    (signaled(signal.SIGXFSZ), False, Outcome.DISK_LIMIT, DISK),
-    (signaled(signal.SIGXCPU), False, Outcome.CPU_TIMEOUT, CPU),
-    # Where several records are there: memory, then CPU, then processes, then disk.
+    # A signal is no record: the script may have sent it to itself.
+    (
+        signaled(signal.SIGXFSZ),
+        False,
+        Outcome.SIGNALED,
+        "The script was ended by SIGXFSZ. A file may have grown to the limit of disk_bytes.",
+    ),
+    (signaled(signal.SIGXCPU), False, Outcome.SIGNALED, "The script was ended by SIGXCPU."),
+    (signaled(signal.SIGXFSZ, disk_full=True), False, Outcome.DISK_LIMIT, DISK),
+    # Where several records are there: memory, then processes, then disk.
     (exited(1, **EVERY_RECORD), False, Outcome.OOM_KILLED, OOM),
-    (signaled(signal.SIGXCPU, oom_kills=1), False, Outcome.OOM_KILLED, OOM),
-    (signaled(signal.SIGXCPU, pids_limit_hits=1, disk_full=True), False, Outcome.CPU_TIMEOUT, CPU),
     (exited(1, pids_limit_hits=1, disk_full=True), False, Outcome.PIDS_LIMIT, PIDS),
     # A kernel that does not tell is not taken for one that recorded something.
     (signaled(9, oom_kills=None, pids_limit_hits=None), False, Outcome.SIGNALED, "The script was ended by SIGKILL."),

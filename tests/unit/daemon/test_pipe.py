@@ -44,13 +44,29 @@ async def test_a_reader_waits_for_the_next_event() -> None:
 
 async def test_a_slow_reader_holds_the_writer_up() -> None:
     pipe = await filled()
-    assert pipe.full
     writer = asyncio.create_task(pipe.put(Queued(99)))
     await asyncio.sleep(0.01)
     assert not writer.done()
     assert await pipe.get() == Queued(0)
     await asyncio.wait_for(writer, 5)
-    assert pipe.full
+
+
+async def test_a_writer_that_cannot_wait_adds_to_what_is_there() -> None:
+    pipe = await filled()
+    await asyncio.wait_for(pipe.put(Queued(99), waiting=False), 5)
+    await pipe.close(LAST)
+    assert await drained(pipe) == [*(Queued(number) for number in range(EVENTS_MAX)), Queued(99), LAST]
+
+
+async def test_a_reader_that_leaves_sets_the_writer_free_and_nothing_is_kept() -> None:
+    pipe = await filled()
+    writer = asyncio.create_task(pipe.put(Queued(99)))
+    await asyncio.sleep(0)
+    await pipe.abandon()
+    await asyncio.wait_for(writer, 5)
+    await pipe.put(Queued(100), waiting=False)
+    await pipe.close(LAST)
+    assert await pipe.get() is None
 
 
 async def test_the_last_event_is_delivered_also_when_there_is_no_room() -> None:
@@ -73,7 +89,6 @@ async def test_what_comes_after_the_end_is_dropped() -> None:
     await pipe.close()
     await pipe.put(Queued(1))
     assert await pipe.get() is None
-    assert not pipe.full
 
 
 async def test_a_reader_that_gives_up_loses_no_event() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from skilljaild import reaper as module
-from skilljaild.engines.base import EngineUnavailable, OwnedSandbox
+from skilljaild.engines.base import EngineError, EngineUnavailable, OwnedSandbox
 from skilljaild.reaper import Reaper
 
 from .fake_engine import FakeEngine
@@ -76,6 +76,23 @@ async def test_the_watch_goes_on_after_the_engine_was_away(monkeypatch: pytest.M
     with contextlib.suppress(asyncio.CancelledError):
         await watch
     assert set(engine.destroyed) == {"orphan"}
+
+
+async def test_a_sandbox_that_cannot_be_destroyed_does_not_keep_the_others_alive() -> None:
+    engine = FakeEngine()
+    engine.owned = [OwnedSandbox(name, name, SOON) for name in ("stuck", "orphan")]
+    engine.faults["destroy"] = EngineError("the engine refused: device busy")
+    await reaper(engine, Registry()).sweep()
+    assert engine.destroyed == ["stuck", "orphan"]
+
+
+async def test_an_engine_that_goes_away_meanwhile_is_not_asked_again_and_again() -> None:
+    engine = FakeEngine()
+    engine.owned = [OwnedSandbox(name, name, SOON) for name in ("one", "two")]
+    engine.faults["destroy"] = EngineUnavailable("away")
+    with pytest.raises(EngineUnavailable):
+        await reaper(engine, Registry()).sweep()
+    assert engine.destroyed == ["one"]
 
 
 async def test_an_engine_that_is_away_at_the_start_is_told() -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from skilljaild.bundles.store import BlobStore
-from skilljaild.engines.base import Image
+from skilljaild.engines.base import EngineUnavailable, Image
 from skilljaild.errors import Reason, Refusal
 from skilljaild.runs.admission import Admission
 from skilljaild.runs.events import Outcome, RunState
@@ -132,6 +132,33 @@ async def test_a_run_that_is_refused_leaves_no_trace(desk: Desk) -> None:
     first.end(Outcome.CANCELLED)
     await asyncio.wait_for(first.over.wait(), 10)
     desk.start(request_id="r2")
+
+
+async def test_a_run_that_could_not_start_may_be_tried_again_under_the_same_name(desk: Desk) -> None:
+    desk.engine.faults["create"] = EngineUnavailable("away")
+    first = await desk.finish(request_id="r1")
+    assert first.refusal is not None
+    del desk.engine.faults["create"]
+    second = await desk.finish(request_id="r1")
+    assert second.refusal is None
+    assert desk.refused(request_id="r1").metadata == {"run_id": second.run_id}
+    # Forgetting the first one does not set the name free again.
+    for _ in range(2):
+        await desk.finish()
+    with pytest.raises(Refusal):
+        desk.registry.get("me", first.run_id)
+    assert desk.refused(request_id="r1").metadata == {"run_id": second.run_id}
+
+
+async def test_a_long_run_is_remembered_as_long_as_a_short_one_that_ended_with_it(desk: Desk) -> None:
+    long = await desk.start_endless()
+    for _ in range(3):
+        await desk.finish()
+    long.end(Outcome.CANCELLED)
+    await asyncio.wait_for(long.over.wait(), 10)
+    await asyncio.sleep(0.01)
+    assert desk.registry.get("me", long.run_id) is long
+    assert len(desk.page()[0]) == 3
 
 
 async def test_the_oldest_finished_runs_are_forgotten_with_their_request_ids(desk: Desk) -> None:

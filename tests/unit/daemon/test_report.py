@@ -8,10 +8,6 @@ from skilljaild.engines.docker.report import engine_report, is_podman
 
 CGROUP_V1 = "cgroup v1: use a host with cgroup v2, which has no release_agent to escape through"
 NO_USER_NAMESPACE = "no user namespace: the sandbox's user is a user of the host; enable userns-remap or go rootless"
-NO_CGROUP_NAMESPACE = (
-    "cgroup namespace: Podman's Docker API gives none on cgroup v1, so a sandbox sees the names (not the files) of the "
-    "host's cgroups; use a host with cgroup v2"
-)
 NO_LSM = "no LSM: load AppArmor or SELinux for a second wall behind seccomp"
 LIMITS = {"MemoryLimit": True, "SwapLimit": True, "PidsLimit": True, "CpuCfsQuota": True}
 

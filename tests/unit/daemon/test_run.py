@@ -12,7 +12,15 @@ from skilljail_init.frames import FrameType
 from skilljaild.bundles.bundle import BundleFile
 from skilljaild.bundles.digest import digest_of
 from skilljaild.bundles.store import BlobStore
-from skilljaild.engines.base import EngineError, EngineUnavailable, Image, ImageMissing, IsolationError, SandboxSpec
+from skilljaild.engines.base import (
+    EngineError,
+    EngineUnavailable,
+    Image,
+    ImageMissing,
+    IsolationError,
+    SandboxSpec,
+    SandboxStats,
+)
 from skilljaild.errors import Reason, Refusal
 from skilljaild.limits import Limits
 from skilljaild.runs import run as module
@@ -70,8 +78,9 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(tmp_path: pathlib.Path) -> AsyncIterator[Bench]:
+async def bench(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     """A daemon for one run at a time, two waiting."""
+    monkeypatch.setattr(module, "DEATH_SECONDS", 0.001)
     one = Bench(FakeEngine(), BlobStore(tmp_path, 1 << 20), Admission(1, 2))
     yield one
     await one.engine.close()
@@ -133,12 +142,13 @@ async def test_a_run_tells_everything_in_order_and_leaves_nothing(bench: Bench) 
     )
     run = bench.run(argv=("--x",), env={"A": "1"}, stdin=b"in", artifact_patterns=("**",))
     assert run.state is RunState.QUEUED
+    policy = run.order.policy
     events = await finished(run)
     result = result_of(run, events)
     verified = check_from_inside(good_facts(), LIMITS)
     assert events[:-1] == [
         Queued(0),
-        Started(run.order.policy, IMAGE.digest, "skilljail-run-1", "runc", verified),
+        Started(policy, IMAGE.digest, "skilljail-run-1", "runc", verified),
         Output(1, 0, b"hello\n"),
         Output(2, 0, b"why"),
         ArtifactChunk("out/a.txt", 0, b"abc"),
@@ -165,6 +175,7 @@ async def test_init_is_told_what_to_stage_and_to_run(bench: Bench) -> None:
     uploaded = put(bench.store, b"from the store")
     file = BundleFile("data/big", uploaded, 14, executable=True)
     run = bench.run(files=[file], argv=("", "a b"), env={"A": "1"}, stdin=b"in", working_directory="data")
+    env = run.order.env
     await finished(run)
     (box,) = bench.engine.boxes
     assert box.files == {"SKILL.md": SKILL_MD, "scripts/run.py": b"print(1)\n", "data/big": b"from the store"}
@@ -177,7 +188,7 @@ async def test_init_is_told_what_to_stage_and_to_run(bench: Bench) -> None:
     }
     assert box.orders["start"] == {
         "argv": ["python3", "/work/skill/scripts/run.py", "", "a b"],
-        "env": run.order.env,
+        "env": env,
         "cwd": "data",
         "wall_seconds": 10.0,
         "cpu_seconds": 5.0,
@@ -292,6 +303,7 @@ async def test_a_sandbox_that_fails_before_the_script_is_a_refusal(
     run = bench.run()
     refusal = refusal_of(run, await finished(run))
     assert (refusal.reason, refusal.message) == (reason, message)
+    assert refusal.retry_seconds == (5 if reason is Reason.SANDBOX_UNAVAILABLE else None)
     bench.check_clean()
 
 
@@ -300,7 +312,7 @@ async def test_a_sandbox_that_fails_before_the_script_is_a_refusal(
     ("fault", "reason", "retry_seconds"),
     [
         (EngineUnavailable("no engine answers"), Reason.ENGINE_UNAVAILABLE, 5),
-        (EngineError("the engine refused"), Reason.SANDBOX_UNAVAILABLE, None),
+        (EngineError("the engine refused"), Reason.SANDBOX_UNAVAILABLE, 5),
         (ImageMissing("no such image"), Reason.INTERPRETER_UNAVAILABLE, None),
         (IsolationError("the engine did not apply: no swap"), Reason.ISOLATION_POSTURE, None),
     ],
@@ -346,6 +358,7 @@ async def test_a_skill_that_was_dropped_while_the_run_waited_is_missing_and_noth
     run = bench.run(files=[file])
     refusal = refusal_of(run, await finished(run))
     assert refusal.reason is Reason.BUNDLE_MISSING
+    assert [one.subject for one in refusal.missing] == [digest_of(b"gone")]
     assert bench.engine.calls == []
     bench.check_clean()
 
@@ -417,6 +430,20 @@ async def test_a_sandbox_that_died_of_memory_is_oom_killed(bench: Bench) -> None
     bench.check_clean()
 
 
+async def test_an_engine_that_tells_of_a_death_of_memory_a_moment_later_is_asked_again(bench: Bench) -> None:
+    async def late(sandbox_id: str) -> SandboxStats:
+        assert sandbox_id == "skilljail-run-1"
+        bench.engine.calls.append("stats")
+        return SandboxStats(running=False, oom_killed=bench.engine.calls.count("stats") == 3)
+
+    bench.engine.stats = late  # type: ignore[method-assign]
+    bench.engine.init = serve_script(HELLO, end=True)
+    run = bench.run()
+    assert result_of(run, await finished(run)).outcome is Outcome.OOM_KILLED
+    assert bench.engine.calls.count("stats") == 3
+    bench.check_clean()
+
+
 @pytest.mark.parametrize("end", [False, True])
 async def test_an_engine_that_cannot_tell_about_memory_accuses_nobody(bench: Bench, end: bool) -> None:
     bench.engine.faults["stats"] = EngineUnavailable("away")
@@ -437,14 +464,32 @@ async def test_an_engine_that_cannot_tell_about_memory_accuses_nobody(bench: Ben
         [(FrameType.FATAL, {"message": "why"})],
     ],
 )
-async def test_artifacts_that_cannot_be_collected_make_no_exit_code_up(bench: Bench, after: list[Any]) -> None:
+async def test_artifacts_that_cannot_be_collected_are_told_and_leave_the_end_of_the_script_as_it_was(
+    bench: Bench, after: list[Any]
+) -> None:
     bench.engine.init = serve_script(HELLO, EXIT, *after, end=True)
     run = bench.run()
     result = result_of(run, await finished(run))
-    assert (result.outcome, result.exit_code) == (Outcome.SANDBOX_ERROR, None)
-    assert result.message.startswith("The script ended, but its artifacts could not be collected: ")
+    assert (result.outcome, result.exit_code) == (Outcome.EXITED, 0)
+    assert result.message.startswith("The script exited with code 0. Its artifacts could not all be delivered: ")
+    assert (result.artifacts, result.skipped) == ((), (SkippedArtifact(".", "unreadable"),))
     assert (result.usage.wall_seconds, result.usage.stdout_bytes) == (0.5, 6)
     bench.check_clean()
+
+
+async def test_artifacts_that_came_before_the_fault_are_delivered(bench: Bench) -> None:
+    bench.engine.init = serve_script(
+        EXIT,
+        (FrameType.ARTIFACT, {"path": "a", "size": 1}),
+        (FrameType.DATA, b"x"),
+        (FrameType.ARTIFACT, {"path": "b", "size": 2}),
+        (FrameType.DATA, b"y"),
+        end=True,
+    )
+    run = bench.run()
+    result = result_of(run, await finished(run))
+    assert [one.path for one in result.artifacts] == ["a"]
+    assert result.skipped == (SkippedArtifact(".", "unreadable"),)
 
 
 async def test_collecting_without_end_ends(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,8 +498,9 @@ async def test_collecting_without_end_ends(bench: Bench, monkeypatch: pytest.Mon
     bench.engine.init = serve_script(EXIT)
     run = bench.run()
     result = result_of(run, await finished(run))
-    assert result.outcome is Outcome.SANDBOX_ERROR
-    assert "it took longer than 0.05" in result.message
+    assert (result.outcome, result.exit_code) == (Outcome.EXITED, 0)
+    assert result.message.endswith("Its artifacts could not all be delivered: the caller took too long to take them.")
+    assert result.skipped == (SkippedArtifact(".", "time_limit"),)
     bench.check_clean()
 
 
@@ -464,7 +510,8 @@ SHORT = dataclasses.replace(LIMITS, wall_seconds=0.05, output_bytes=10_000_000)
 async def test_an_init_that_does_not_end_the_script_in_time_is_killed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WALL_GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(module, "WALL_GRACE_SECONDS", 0.02)
+    monkeypatch.setattr(module, "LAST_WORD_SECONDS", 0.05)
     bench.engine.init = serve_script(HELLO)
     run = bench.run(SHORT)
     result = result_of(run, await finished(run))
@@ -474,15 +521,19 @@ async def test_an_init_that_does_not_end_the_script_in_time_is_killed(
     bench.check_clean()
 
 
-async def test_a_caller_that_stops_reading_ends_its_run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WALL_GRACE_SECONDS", 0.05)
-    bench.engine.init = serve_script(*[HELLO] * (2 * EVENTS_MAX))
+async def test_a_caller_that_reads_slowly_gets_everything_and_the_true_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WALL_GRACE_SECONDS", 0.02)
+    bench.engine.init = serve_script(*[HELLO] * (3 * EVENTS_MAX), EXIT, DONE)
     run = bench.run(SHORT)
+    # Nobody reads until it is over: the sandbox does not wait for that.
     await asyncio.wait_for(run.execute(), 10)
-    assert run.result is not None
-    assert run.result.outcome is Outcome.CLIENT_DISCONNECTED
-    assert run.result.message == "The caller went away or stopped reading."
     bench.check_clean()
+    result = result_of(run, events := await listened(run, asyncio.sleep(0)))
+    assert (result.outcome, result.usage.stdout_bytes) == (Outcome.EXITED, 6 * 3 * EVENTS_MAX)
+    output = [event for event in events if isinstance(event, Output)]
+    assert [event.offset for event in output] == list(range(0, 6 * 3 * EVENTS_MAX, 6))
 
 
 # Cancelled, at every stage
@@ -569,13 +620,13 @@ STAGES: dict[str, tuple[Callable[[Bench], asyncio.Event], RunState, tuple[str, .
     "attaching": (at_gate("stream"), RunState.STARTING, ("queued",)),
     "coming up": (at_init(silent), RunState.STARTING, ("queued",)),
     "staging": (at_init(while_staging), RunState.STARTING, ("queued", "claimed")),
-    "starting": (at_init(before_started), RunState.RUNNING, ("queued", "claimed", "staged")),
-    "running": (at_init(while_running), RunState.RUNNING, ("queued", "claimed", "staged")),
+    "starting": (at_init(before_started), RunState.RUNNING, ("queued", "claimed", "staged", "running")),
+    "running": (at_init(while_running), RunState.RUNNING, ("queued", "claimed", "staged", "running")),
     "collecting": (at_init(while_collecting), RunState.COLLECTING, ("queued", "claimed", "staged", "running")),
 }
 INTERRUPTIONS = {
     Outcome.CANCELLED: "The run was cancelled.",
-    Outcome.CLIENT_DISCONNECTED: "The caller went away or stopped reading.",
+    Outcome.CLIENT_DISCONNECTED: "The caller went away.",
     Outcome.SHUTDOWN: "The daemon was stopped.",
 }
 
@@ -659,8 +710,19 @@ async def test_a_run_is_over_only_when_its_sandbox_is_destroyed(bench: Bench) ->
     await asyncio.sleep(0.02)
     assert not run.over.is_set()
     bench.engine.gates["destroy"].set()
-    assert result_of(run, await listened(run, execution)).outcome is Outcome.CANCELLED
+    # How the script ended was known before, and stays.
+    result = result_of(run, await listened(run, execution))
+    assert (result.outcome, result.exit_code) == (Outcome.EXITED, 0)
     bench.check_clean()
+
+
+async def test_a_run_that_is_over_keeps_nothing_of_its_request(bench: Bench) -> None:
+    run = bench.run(env={"TOKEN": "secret"}, argv=("--token=secret",), stdin=b"secret")
+    await finished(run)
+    with pytest.raises(RuntimeError):
+        _ = run.order
+    assert run.policy.command == ()
+    assert run.policy.limits == LIMITS
 
 
 async def test_the_next_run_starts_when_the_one_before_is_over(bench: Bench) -> None:

@@ -15,6 +15,7 @@ from skilljail.v1 import script_runner_pb2
 from skilljaild.service import server as module
 from skilljaild.service.server import ListenError
 
+from .certificates import Authority
 from .fake_service import Service, serving
 
 
@@ -34,9 +35,11 @@ async def answers(service: Service) -> bool:
 async def refused(directory: pathlib.Path, **settings: object) -> str:
     """Why an address cannot be used."""
     service = Service(directory, **settings)
-    with pytest.raises(ListenError) as caught:
-        await service.server.start()
-    await service.server.stop()
+    try:
+        with pytest.raises(ListenError) as caught:
+            await service.server.start()
+    finally:
+        await service.server.stop()
     return str(caught.value)
 
 
@@ -147,6 +150,57 @@ async def test_a_port_that_is_taken_is_refused(directory: pathlib.Path) -> None:
         taken.listen()
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         assert (await refused(directory, listen=listen, insecure=True)).startswith(f"cannot listen on {listen}: ")
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
+    """The files of a good `[tls]` table."""
+    authority = Authority(tmp_path_factory.mktemp("tls"), "operator")
+    identity = authority.issue("server", "/CN=runner")
+    return {
+        "certificate_file": identity.certificate,
+        "key_file": identity.key,
+        "client_ca_file": authority.certificate,
+    }
+
+
+TLS_FILES = {"certificate_file": "certificate", "key_file": "private key", "client_ca_file": "certificate"}
+
+
+@pytest.mark.parametrize("name", TLS_FILES)
+async def test_a_tls_file_that_cannot_be_used_is_named(
+    directory: pathlib.Path, tls: dict[str, pathlib.Path], name: str
+) -> None:
+    path = directory / "file.pem"
+    files = tls | {name: path}
+    assert await refused(directory, listen="127.0.0.1:0", tls=files) == (
+        f"tls.{name}: {path} cannot be read (No such file or directory)"
+    )
+    for content in (b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
+        path.write_bytes(content)
+        assert await refused(directory, listen="127.0.0.1:0", tls=files) == (
+            f"tls.{name}: {path} holds no {TLS_FILES[name]} as PEM"
+        )
+
+
+async def test_the_key_of_another_certificate_is_told(
+    directory: pathlib.Path, tls: dict[str, pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    other = Authority(tmp_path, "other").issue("other", "/CN=other")
+    message = await refused(directory, listen="127.0.0.1:0", tls=tls | {"key_file": other.key})
+    assert message == f"tls.key_file: {other.key} is not the key of tls.certificate_file"
+
+
+async def test_a_taken_port_is_told_as_such_with_tls_too(
+    directory: pathlib.Path, tls: dict[str, pathlib.Path]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        message = await refused(directory, listen=listen, tls=tls)
+    assert message.startswith(f"cannot listen on {listen}: ")
+    assert message.endswith("; name another address with --listen")
 
 
 async def health(service: Service, name: str) -> int:

@@ -1,7 +1,7 @@
 """Refusals as gRPC statuses."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import grpc
@@ -176,7 +176,7 @@ class Servicer:
         return f"{request}"
 
     @refusing_stream
-    async def stream(self, request: object, context: Any) -> AsyncIterator[str]:
+    async def stream(self, request: object, context: Any) -> AsyncGenerator[str, None]:
         del context
         yield "first"
         if isinstance(request, BaseException):

@@ -94,6 +94,8 @@ class AttachStream:
     def _append(self, piece: bytes) -> None:
         with self._room:
             self._room.wait_for(lambda: self._buffered < BUFFER_BYTES or self._ended)
+            if self._ended:
+                return
             self._pieces.append(piece)
             self._buffered += len(piece)
         self._wake()
@@ -137,7 +139,13 @@ class AttachStream:
         await self._loop.run_in_executor(self._writers, self.shut)
 
     def shut(self) -> None:
-        """Closes the socket; safe from any thread. `shutdown` first: it wakes the thread that reads."""
+        """Closes the socket; safe from any thread. What was not read is dropped, and the reading thread ends."""
+        with self._room:
+            self._ended = True
+            self._pieces.clear()
+            self._buffered = 0
+            self._room.notify_all()
+        self._wake()
         with contextlib.suppress(OSError, AttributeError):
             self._socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):

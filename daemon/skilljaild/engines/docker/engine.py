@@ -50,6 +50,9 @@ DEFAULT_URL = "unix:///var/run/docker.sock"
 THREADS = 64
 """Calls to the engine that may wait at one time. The package is synchronous."""
 
+UNDERTAKERS = 8
+"""Sandboxes that are destroyed at one time."""
+
 T = TypeVar("T")
 
 
@@ -66,6 +69,8 @@ class DockerEngine:
         self._timeout_seconds = timeout_seconds
         self._client: Any = None  # docker's own stubs are full of holes
         self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, "engine")
+        # Its own: a sandbox must die also while every other thread waits for an engine or a stream that is stuck.
+        self._undertakers = concurrent.futures.ThreadPoolExecutor(UNDERTAKERS, "engine-destroy")
         self._dialect: Dialect = DockerDialect()
         self._cpus = 0
         self._streams: dict[str, AttachStream] = {}
@@ -213,7 +218,8 @@ class DockerEngine:
                     raise  # else it has ended already, which was wanted
 
     async def destroy(self, sandbox_id: str) -> None:
-        await self._call(self._destroy, sandbox_id)
+        call = functools.partial(self._translated, self._destroy, sandbox_id)
+        await asyncio.get_running_loop().run_in_executor(self._undertakers, call)
 
     def _destroy(self, sandbox_id: str) -> None:
         """Removes, and tries again when the engine is just noticing that the container has ended by itself."""
@@ -251,3 +257,4 @@ class DockerEngine:
         if self._client is not None:
             self._client.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._undertakers.shutdown(wait=False, cancel_futures=True)

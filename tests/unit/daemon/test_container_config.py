@@ -10,6 +10,7 @@ from typing import Any
 
 import docker
 import pytest
+import skilljaild
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skilljail.v1 import limits_pb2, script_runner_pb2
@@ -20,7 +21,9 @@ from skilljaild.engines.base import Image, SandboxSpec
 from skilljaild.engines.docker.config import container_config
 from skilljaild.engines.docker.dialect import Dialect, DockerDialect, PodmanDialect
 from skilljaild.engines.docker.inspection import checks
-from skilljaild.engines.floor import container_floor
+from skilljaild.engines.docker.podman import spec_generator
+from skilljaild.engines import floor as floor_module
+from skilljaild.engines.floor import Floor, FloorError, container_floor
 from skilljaild.errors import Refusal
 from skilljaild.limits import Limits
 from skilljaild.policy import FLOORS
@@ -49,6 +52,7 @@ MASKED = [
     *FLOOR_FILE["proc"]["masked"],
     *(f"/sys/devices/system/cpu/cpu{number}/thermal_throttle" for number in range(HOST_CPUS)),
 ]
+READ_ONLY = FLOOR_FILE["proc"]["read_only"]
 
 DIALECTS: dict[str, Dialect] = {"docker": DockerDialect(), "podman": PodmanDialect()}
 
@@ -103,6 +107,57 @@ def expected_body(kind: str, limits: Limits, deadline: str) -> dict[str, Any]:
             "io.skilljail.deadline": deadline,
         },
         "HostConfig": host,
+    }
+
+
+def expected_podman_spec(limits: Limits, deadline: str, runtime: str) -> dict[str, Any]:
+    """The same for Podman's own API, which is what a sandbox is made through there."""
+    private = {"nsmode": "private"}
+    ulimits = {"core": 0, "nofile": limits.open_files, "fsize": limits.disk_bytes, "nproc": 16_384}
+    profile = str(PROFILE_FILE.resolve())
+    return {
+        "name": f"skilljail-{RUN_ID}",
+        "image": DIGEST,
+        "labels": expected_body("podman", limits, deadline)["Labels"],
+        "user": "65532:65532",
+        "hostname": "sandbox",
+        "work_dir": "/work",
+        "stdin": True,
+        "terminal": False,
+        "healthconfig": {"Test": ["NONE"]},
+        "systemd": "false",
+        "sdnotifyMode": "ignore",
+        "image_volume_mode": "ignore",
+        "restart_policy": "no",
+        "use_image_hosts": True,
+        "use_image_resolve_conf": True,
+        "netns": {"nsmode": "none"},
+        "pidns": private,
+        "ipcns": private,
+        "utsns": private,
+        "cgroupns": private,
+        "read_only_filesystem": True,
+        "cap_drop": ["ALL"],
+        "no_new_privileges": True,
+        "seccomp_profile_path": profile,
+        "annotations": {"io.podman.annotations.seccomp": profile},
+        "mask": MASKED,
+        "volumes": [
+            {
+                "Name": f"skilljail-{RUN_ID}",
+                "Dest": "/work",
+                "Options": ["rw", "exec", "nosuid", "nodev", "nocopy"],
+            }
+        ],
+        "shm_size": 64 * 1024 * 1024,
+        "r_limits": [{"type": name, "soft": value, "hard": value} for name, value in ulimits.items()],
+        "resource_limits": {
+            "memory": {"limit": limits.memory_bytes, "swap": limits.memory_bytes},
+            "pids": {"limit": limits.pids},
+            "cpu": {"quota": round(limits.cpus * 100_000), "period": 100_000},
+        },
+        "log_configuration": {"driver": "none"},
+        "oci_runtime": runtime,
     }
 
 
@@ -196,6 +251,10 @@ def test_no_request_can_make_a_container_that_is_weaker_than_the_floor(
         # The operator's choice, and the only thing that is not the floor's or a limit.
         expected["HostConfig"]["Runtime"] = runtime
     assert said(body) == expected
+    if kind == "podman":
+        made = spec_generator(f"skilljail-{RUN_ID}", body)
+        assert made == expected_podman_spec(spec.limits, str(spec.deadline), runtime)
+        assert CANARY not in json.dumps(made)
     # What a request brings goes to init over the stream, and into no container's configuration.
     assert CANARY not in json.dumps(body)
 
@@ -217,11 +276,11 @@ def test_most_of_those_requests_are_good_ones(tmp_path: pathlib.Path) -> None:
 def test_the_floor_file_says_what_the_design_promises() -> None:
     floor = container_floor()
     assert (floor.user, floor.group) == (65_532, 65_532)
-    assert (floor.network, floor.read_only_root, floor.capabilities) == ("none", True, ())
+    assert (floor.network, floor.read_only_root, floor.dropped_capabilities) == ("none", True, ("ALL",))
     assert (floor.no_new_privileges, floor.swap_bytes, floor.core_bytes) == (True, 0, 0)
     assert floor.log_driver == "none"
     assert {"nosuid", "nodev"} <= set(floor.work_options)
-    assert set(floor.namespaces) == {"pid", "ipc", "uts", "mount", "network", "cgroup"}
+    assert set(floor.namespaces) == {"pid", "ipc", "uts", "cgroup"}
     assert {"/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware"} <= set(floor.masked_paths)
     assert {"/proc/sys", "/proc/sysrq-trigger"} <= set(floor.read_only_paths)
     assert floor.seccomp_file == PROFILE_FILE.resolve()
@@ -282,7 +341,7 @@ def faults(kind: str, container: dict[str, Any], *, capabilities: tuple[str, ...
     """The controls that an inspected container lacks."""
     size = LIMITS.disk_bytes // os.sysconf("SC_PAGE_SIZE")
     api = FakeApi(list(capabilities), f"nr_blocks={size},{DISK_OPTIONS}")
-    found = checks(api, container, DIALECTS[kind], SPEC, container_floor(), runtime)
+    found = checks(api, container, DIALECTS[kind], SPEC, container_floor(), runtime, cpus=HOST_CPUS)
     return [name for name, holds in found.items() if not holds]
 
 
@@ -334,6 +393,13 @@ ALONE: dict[str, list[Weakening]] = {
         ("no capabilities", "HostConfig.CapDrop", []),
         ("no capabilities", "HostConfig.CapDrop", ["CHOWN"]),
         ("no capabilities", "HostConfig.CapAdd", ["CAP_SYS_ADMIN"]),
+        *(("masked paths", "HostConfig.MaskedPaths", [one for one in MASKED if one != path]) for path in MASKED),
+        ("masked paths", "HostConfig.MaskedPaths", None),
+        *(
+            ("read-only paths", "HostConfig.ReadonlyPaths", [one for one in READ_ONLY if one != path])
+            for path in READ_ONLY
+        ),
+        ("read-only paths", "HostConfig.ReadonlyPaths", None),
         ("no foreign mounts", "HostConfig.Binds", ["/:/host"]),
         ("no foreign mounts", "Mounts", [{"Type": "bind", "Source": "/var/run/docker.sock"}]),
         ("no foreign mounts", "Mounts", [{"Type": "volume", "Name": f"skilljail-{RUN_ID}"}]),
@@ -406,6 +472,38 @@ def test_an_engine_may_write_an_option_in_its_own_way(option: str) -> None:
     profile = json.loads(container["HostConfig"]["SecurityOpt"][1].removeprefix("seccomp="))
     container["HostConfig"]["SecurityOpt"] = [option, f"seccomp={json.dumps(profile, indent=2, sort_keys=True)}"]
     assert faults("docker", container) == []
+
+
+def test_an_engine_may_mask_and_protect_more_than_the_floor_asks_for() -> None:
+    container = inspected("docker")
+    container["HostConfig"]["MaskedPaths"].append("/proc/more")
+    container["HostConfig"]["ReadonlyPaths"].insert(0, "/proc/more")
+    assert faults("docker", container) == []
+
+
+def test_podmans_inspection_tells_no_paths_and_is_not_asked_for_them() -> None:
+    """They are seen from inside, see `test_isolation.py`."""
+    container = inspected("podman")
+    container["HostConfig"] |= {"MaskedPaths": None, "ReadonlyPaths": None}
+    assert faults("podman", container) == []
+
+
+def test_every_line_of_the_floor_is_a_field_that_something_reads() -> None:
+    sources = [path.read_text() for path in pathlib.Path(skilljaild.__file__).parent.rglob("*.py")]
+    fields = [field.name for field in dataclasses.fields(Floor)]
+    assert [name for name in fields if not any(f"floor.{name}" in source for source in sources)] == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "user = [", "user = 1", 'unknown = 1\n[work]\n[proc]\n', "\udcff"]
+)
+def test_a_broken_floor_is_told_with_its_mend(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    (tmp_path / "floor.toml").write_text(text, errors="surrogateescape")
+    monkeypatch.setattr(floor_module, "sandbox_images_directory", lambda: tmp_path)
+    with pytest.raises(FloorError, match=r"^the container floor cannot be read \(.*\); install skilljail again$"):
+        container_floor.__wrapped__()
 
 
 def test_podman_may_tell_the_cpu_limit_as_quota_and_period() -> None:
