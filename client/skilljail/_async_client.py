@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import os
 import weakref
 from collections.abc import AsyncIterator, Sequence
@@ -16,6 +17,7 @@ from skilljail._base_stream import BaseRunStream
 from skilljail._capabilities import Capabilities
 from skilljail._errors import SkilljailError
 from skilljail._events import Event
+from skilljail._pages import Pages
 from skilljail._request import PreparedRun, RunOptions, prepare
 from skilljail._result import Run, RunResult
 from skilljail._status import error_from_rpc
@@ -104,14 +106,16 @@ class AsyncClient(BaseClient):
         return Run.from_wire(response.run)
 
     async def list_runs(self, *, page_size: int = 50) -> AsyncIterator[Run]:
-        """The caller's runs, newest first, fetched page by page (1 to 500 runs) as they are asked for."""
-        page_token = ""
+        """The caller's runs, newest first, fetched page by page (1 to 500 runs) as they are asked for.
+
+        Raises DaemonFault when the pages lead nowhere.
+        """
+        pages = Pages(page_size)
         while True:
-            response = await self._perform(self._page(page_size, page_token))
+            response = await self._perform(pages.request())
             for run in response.runs:
                 yield Run.from_wire(run)
-            page_token = response.next_page_token
-            if not page_token:
+            if not pages.goes_on(response):
                 return
 
     async def cancel_run(self, run_id: str) -> Run:
@@ -217,7 +221,7 @@ class AsyncRunStream(BaseRunStream):
     """The events of one run: an iterator, and a context manager that kills a run that it leaves unfinished."""
 
     def __init__(self, client: AsyncClient, run: PreparedRun) -> None:
-        super().__init__(client._connection.address)  # noqa: SLF001  # the stream is a part of its client
+        super().__init__(client._connection.address, run)  # noqa: SLF001  # the stream is a part of its client
         self._client = client
         self._run = run
         self._call: Any = None
@@ -240,15 +244,19 @@ class AsyncRunStream(BaseRunStream):
             raise StopAsyncIteration
         try:
             await self._begin()
-            while True:
-                event = self._transcript.accept((await self._read()).event)
-                if self._is_finished:
-                    await self._read_end()
-                if event is not None:
-                    return event
+            with self._transcript.patience:
+                return await self._next_event()
         except BaseException:
             self.close()
             raise
+
+    async def _next_event(self) -> Event:
+        while True:
+            event = self._transcript.accept((await self._read()).event)
+            if self._is_finished:
+                await self._read_end()
+            if event is not None:
+                return event
 
     async def wait(self) -> RunResult:
         """Reads what is left and returns the result. Raises StreamBroken when it never comes."""
@@ -294,7 +302,10 @@ class AsyncRunStream(BaseRunStream):
             message, self._first = self._first, None
             return message
         try:
-            following = await _next(self._call)
+            async with asyncio.timeout(self._timeout_seconds()):
+                following = await _next(self._call)
+        except TimeoutError:
+            self._transcript.give_up()
         except grpc.RpcError as error:
             raise self._error(error) from error
         except asyncio.CancelledError:
@@ -308,11 +319,16 @@ class AsyncRunStream(BaseRunStream):
             raise AssertionError("a finished stream is not read")  # pragma: no cover
         return following
 
+    def _timeout_seconds(self) -> float | None:
+        left = self._transcript.patience.left_seconds
+        return None if math.isinf(left) else left
+
     async def _read_end(self) -> None:
         """After the last event there is nothing. That the connection breaks then takes nothing from the result."""
         try:
-            extra = await _next(self._call)
-        except grpc.RpcError:
+            async with asyncio.timeout(self._timeout_seconds()):
+                extra = await _next(self._call)
+        except (grpc.RpcError, TimeoutError):
             return
         if extra is not None:
             self._transcript.accept(extra.event)

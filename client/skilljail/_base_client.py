@@ -8,7 +8,7 @@ from skilljail._blob import Blob, Upload
 from skilljail._bundle import Bounds, SkillTooLarge
 from skilljail._capabilities import Capabilities
 from skilljail._connection import Connection
-from skilljail._errors import BundleMissing, DaemonUnavailable, InvalidRequest
+from skilljail._errors import BundleMissing, DaemonUnavailable
 from skilljail._request import PreparedRun
 from skilljail._script import check_script
 from skilljail._steps import Content, Open, Pause, Read, Send, Steps, Unary
@@ -21,7 +21,6 @@ _OPEN_ATTEMPTS = 3
 _FIND_DIGESTS_MAX = 10_000
 _REMEMBERED_BUNDLES_MAX = 4_096
 _PAUSE_SECONDS = 0.05
-_PAGE_SIZE_MAX = 500
 
 
 class BaseClient:
@@ -128,9 +127,3 @@ class BaseClient:
                 yield Pause(_PAUSE_SECONDS)
             else:
                 return Capabilities.from_wire(response)
-
-    @staticmethod
-    def _page(page_size: int, page_token: str) -> Unary:
-        if not 1 <= page_size <= _PAGE_SIZE_MAX:
-            raise InvalidRequest(f"page_size must be 1 to {_PAGE_SIZE_MAX}, got {page_size}")
-        return Unary("ListRuns", script_runner_pb2.ListRunsRequest(page_size=page_size, page_token=page_token))

@@ -4,6 +4,8 @@ import grpc
 
 from skilljail._address import Address
 from skilljail._errors import RunCancelled, SkilljailError
+from skilljail._limits import Limits
+from skilljail._request import PreparedRun
 from skilljail._result import RunResult
 from skilljail._status import error_from_rpc
 from skilljail._transcript import Transcript, broken
@@ -14,9 +16,9 @@ __all__ = ["BaseRunStream"]
 class BaseRunStream:
     """The events of one run, and its result in the end."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, run: PreparedRun) -> None:
         self._address = address
-        self._transcript = Transcript()
+        self._transcript = Transcript(Limits.from_wire(run.request.limits))
         self._cancelled = False
         self._closed = False
 
@@ -40,6 +42,8 @@ class BaseRunStream:
         """The exception for a call that failed on the way."""
         if self._cancelled:
             return self._dropped()
+        if self._transcript.patience.left_seconds <= 0:
+            return self._transcript.overdue()
         return error_from_rpc(error, self._address, run_id=self.run_id, started=self._transcript.is_started)
 
     def _dropped(self) -> RunCancelled:

@@ -1,7 +1,9 @@
 """The blocking client."""
 
 import os
+import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -13,6 +15,7 @@ from skilljail._base_stream import BaseRunStream
 from skilljail._capabilities import Capabilities
 from skilljail._errors import SkilljailError
 from skilljail._events import Event
+from skilljail._pages import Pages
 from skilljail._request import PreparedRun, RunOptions, prepare
 from skilljail._result import Run, RunResult
 from skilljail._status import error_from_rpc
@@ -21,6 +24,8 @@ from skilljail._tls import TLS
 from skilljail.v1 import bundle_store_pb2_grpc, script_runner_pb2, script_runner_pb2_grpc
 
 __all__ = ["Client", "RunStream"]
+
+_WATCH_SECONDS_MIN = 0.01
 
 _T = TypeVar("_T")
 
@@ -86,13 +91,15 @@ class Client(BaseClient):
         return Run.from_wire(response.run)
 
     def list_runs(self, *, page_size: int = 50) -> Iterator[Run]:
-        """The caller's runs, newest first, fetched page by page (1 to 500 runs) as they are asked for."""
-        page_token = ""
+        """The caller's runs, newest first, fetched page by page (1 to 500 runs) as they are asked for.
+
+        Raises DaemonFault when the pages lead nowhere.
+        """
+        pages = Pages(page_size)
         while True:
-            response = self._perform(self._page(page_size, page_token))
+            response = self._perform(pages.request())
             yield from map(Run.from_wire, response.runs)
-            page_token = response.next_page_token
-            if not page_token:
+            if not pages.goes_on(response):
                 return
 
     def cancel_run(self, run_id: str) -> Run:
@@ -165,11 +172,12 @@ class RunStream(BaseRunStream):
     """The events of one run: an iterator, and a context manager that kills a run that it leaves unfinished."""
 
     def __init__(self, client: Client, run: PreparedRun) -> None:
-        super().__init__(client._connection.address)  # noqa: SLF001  # the stream is a part of its client
+        super().__init__(client._connection.address, run)  # noqa: SLF001  # the stream is a part of its client
         self._client = client
         self._run = run
         self._call: Any = None
         self._first: script_runner_pb2.RunScriptResponse | None = None
+        self._watch: threading.Timer | None = None
 
     def __enter__(self) -> Self:
         self._begin()
@@ -188,15 +196,22 @@ class RunStream(BaseRunStream):
             raise StopIteration
         try:
             self._begin()
-            while True:
-                event = self._transcript.accept(self._read().event)
-                if self._is_finished:
-                    self._read_end()
-                if event is not None:
-                    return event
+            with self._transcript.patience:
+                return self._next_event()
         except BaseException:
             self.close()
             raise
+
+    def _next_event(self) -> Event:
+        while True:
+            event = self._transcript.accept(self._read().event)
+            if self._is_finished:
+                self._read_end()
+                self._unwatch()
+            elif self._watch is None and self._transcript.is_started:
+                self._rewatch()
+            if event is not None:
+                return event
 
     def wait(self) -> RunResult:
         """Reads what is left and returns the result. Raises StreamBroken when it never comes."""
@@ -224,8 +239,30 @@ class RunStream(BaseRunStream):
     def close(self) -> None:
         """Kills the run if it is not finished; the stream cannot be read any more."""
         self._closed = True
+        self._unwatch()
         if self._call is not None:
             self._call.cancel()
+
+    def _rewatch(self) -> None:
+        """A blocking read has no end of its own, so a timer drops the call when patience is used up."""
+        seconds = max(self._transcript.patience.left_seconds, _WATCH_SECONDS_MIN)
+        # The timer must not keep a stream alive that nobody reads any more.
+        self._watch = threading.Timer(min(seconds, threading.TIMEOUT_MAX), _look_after, (weakref.ref(self),))
+        self._watch.daemon = True
+        self._watch.start()
+
+    def _look(self) -> None:
+        if self._closed or self._is_finished:
+            return
+        if self._transcript.patience.left_seconds <= 0:
+            self._call.cancel()
+        else:
+            self._rewatch()
+
+    def _unwatch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.cancel()
 
     def _begin(self) -> None:
         self._check_open()
@@ -258,3 +295,9 @@ class RunStream(BaseRunStream):
             return
         if extra is not None:
             self._transcript.accept(extra.event)
+
+
+def _look_after(reference: "weakref.ref[RunStream]") -> None:
+    stream = reference()
+    if stream is not None:
+        stream._look()  # noqa: SLF001  # it is the stream's own timer

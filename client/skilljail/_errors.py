@@ -1,6 +1,7 @@
 """Why something could not run. The tree is drawn in the docstring of the package."""
 
 import dataclasses
+import pathlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
@@ -210,6 +211,28 @@ class DaemonFault(SkilljailError):
 
 
 class ArtifactRefused(SkilljailError):
-    """An artifact cannot be written: its path is unsafe, or something is in the way."""
+    """An artifact cannot be written: its path is unsafe, or something is in the way. `metadata` has its `path`."""
 
     default_reason = "ARTIFACT_REFUSED"
+
+    _saved: tuple[pathlib.Path, ...] = ()
+    _refusals: tuple["ArtifactRefused", ...] = ()
+
+    @property
+    def saved(self) -> tuple[pathlib.Path, ...]:
+        """What `save_artifacts` saved all the same."""
+        return self._saved
+
+    @property
+    def refusals(self) -> tuple["ArtifactRefused", ...]:
+        """One for each artifact that was not saved; for a single artifact it is this one."""
+        return self._refusals or (self,)
+
+    @classmethod
+    def together(cls, refusals: Sequence["ArtifactRefused"], saved: Sequence[pathlib.Path]) -> "ArtifactRefused":
+        """One error for at least one refusal, with the first one's words."""
+        first, more = refusals[0], len(refusals) - 1
+        rest = f" (and {more} more {'was' if more == 1 else 'were'} not saved; {len(saved)} were)" if more else ""
+        error = cls(f"{first}{rest}", reason=first.reason, metadata=first.metadata)
+        error._saved, error._refusals = tuple(saved), tuple(refusals)
+        return error

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from skilljail._duration import duration_from_seconds, seconds_from_duration
-from skilljail._errors import InvalidRequest
+from skilljail._errors import DaemonFault, InvalidRequest
 from skilljail.v1 import limits_pb2
 
 __all__ = ["Limits"]
@@ -65,13 +65,16 @@ class Limits:
 
     @classmethod
     def from_wire(cls, message: limits_pb2.Limits) -> "Limits":
-        """Reads the message of the contract; what is unset there is None."""
+        """Reads the message of the contract; what is unset there is None. Raises DaemonFault for impossible limits."""
         values: dict[str, float | int | None] = {}
         for field in dataclasses.fields(cls):
             wire_name = _DURATIONS.get(field.name)
             value = seconds_from_duration(getattr(message, wire_name)) if wire_name else getattr(message, field.name)
             values[field.name] = value if value > 0 else None
-        return cls(**values)  # type: ignore[arg-type]  # the fields of both are the same ones
+        try:
+            return cls(**values)  # type: ignore[arg-type]  # the fields of both are the same ones
+        except InvalidRequest as error:
+            raise DaemonFault(f"the daemon told of impossible limits: {error}") from error
 
 
 def _check(name: str, value: object) -> None:

@@ -3,7 +3,9 @@
 import contextlib
 import os
 import pathlib
+import re
 import secrets
+import unicodedata
 from collections.abc import Iterator
 
 from skilljail._errors import ArtifactRefused
@@ -17,19 +19,30 @@ _WINDOWS_SPECIAL = frozenset('<>:"|?*')
 _WINDOWS_DEVICES = frozenset(
     {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in "0123456789")}
 )
+# With the short names that NTFS may give them.
+_REPOSITORY = re.compile(r"\.(git|hg|svn)|(git|hg|svn)~[0-9]+")
+_HEAD = re.compile(rb"ref:|[0-9a-f]{40}", re.IGNORECASE)
 
 
 class OutputDirectory:
-    """Writes files below `directory`, which is made when it is not there. That path itself is trusted."""
+    """Writes files below `directory`, which is made when it is not there. That path itself is trusted.
+
+    Version control executes what the configuration of a repository says as soon as somebody looks at it, so nothing
+    is written that makes one: no `.git`, `.hg` or `.svn`, and no HEAD with which git, unless safe.bareRepository is
+    `explicit`, takes a directory with `config`, `objects` and `refs` for a bare repository. Still look before you use
+    what came out: other programs have other files that they obey.
+    """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._root = pathlib.Path(directory)
 
     def write(self, path: str, content: bytes, *, overwrite: bool) -> pathlib.Path:
         """Writes one file. `path` is hostile. Raises ArtifactRefused, naming it, and then leaves no part of it."""
-        fault = path_fault(path) or _windows_fault(path)
+        fault = path_fault(path) or _windows_fault(path) or _repository_fault(path, content)
         if fault is not None:
-            raise ArtifactRefused(f"the artifact {shown(path)} was not saved: its path {fault}")
+            raise ArtifactRefused(
+                f"the artifact {shown(path)} was not saved: its path {fault}", metadata={"path": path}
+            )
         *parents, name = path.split("/")
         try:
             self._root.mkdir(parents=True, exist_ok=True)
@@ -43,11 +56,13 @@ class OutputDirectory:
                 f"the artifact {shown(path)} was not saved: '{self._root}' already has something of that name; "
                 "choose an empty directory, or pass overwrite=True",
                 reason="ARTIFACT_EXISTS",
+                metadata={"path": path},
             ) from error
         except OSError as error:
             raise ArtifactRefused(
                 f"the artifact {shown(path)} was not saved below '{self._root}': {error.strerror or error}; "
-                "links below that directory are not followed"
+                "links below that directory are not followed",
+                metadata={"path": path},
             ) from error
         return self._root.joinpath(*parents, name)
 
@@ -121,3 +136,23 @@ def _windows_fault(path: str) -> str | None:
         if _WINDOWS_SPECIAL & set(name) or name[-1] in ". " or name.split(".")[0].lower() in _WINDOWS_DEVICES:
             return "is not allowed on Windows"
     return None
+
+
+def _repository_fault(path: str, content: bytes) -> str | None:
+    names = [_as_found(name) for name in path.split("/")]
+    mend = "have the script write it under another name, or pack it into an archive"
+    if any(_REPOSITORY.fullmatch(name) for name in names):
+        return f"is inside of a version control directory, whose configuration is executed; {mend}"
+    if names[-1] == "head" and _HEAD.match(content):
+        return f"and its content make a bare repository, whose configuration git executes; {mend}"
+    return None
+
+
+def _as_found(name: str) -> str:
+    """The name under which some file system would find it.
+
+    HFS+ passes over format characters, NTFS over dots and spaces at the end and over the name of a stream after a
+    colon, and both over the case.
+    """
+    visible = "".join(character for character in name if unicodedata.category(character) != "Cf")
+    return visible.partition(":")[0].rstrip(". ").casefold()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from skilljail._artifact import Artifact, ArtifactInfo
 from skilljail._duration import datetime_from_timestamp, seconds_from_duration
+from skilljail._errors import ArtifactRefused
 from skilljail._limits import Limits
 from skilljail._outcome import Outcome, RunState, SkipReason
 from skilljail.v1 import run_pb2
@@ -99,7 +100,7 @@ class SkippedArtifact:
     """A file that matched a pattern and was not delivered."""
 
     path: str
-    """With `\\xNN` for each byte that is not printable UTF-8."""
+    """With `\\xNN` for each byte that is not printable UTF-8; `.` when the search itself ended early."""
     reason: SkipReason
 
 
@@ -174,8 +175,20 @@ class RunResult(RunSummary):
         return self.stderr_text if stream == "stderr" else self.stdout_text
 
     def save_artifacts(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> list[pathlib.Path]:
-        """Saves every artifact as `Artifact.save` does. Raises ArtifactRefused at the first that cannot be."""
-        return [artifact.save(directory, overwrite=overwrite) for artifact in self.artifacts]
+        """Saves every artifact that can be as `Artifact.save` does, and returns where they are.
+
+        Raises ArtifactRefused when there were others: its `saved` says what was saved, its `refusals` what was not.
+        """
+        saved: list[pathlib.Path] = []
+        refusals: list[ArtifactRefused] = []
+        for artifact in self.artifacts:
+            try:
+                saved.append(artifact.save(directory, overwrite=overwrite))
+            except ArtifactRefused as error:
+                refusals.append(error)
+        if refusals:
+            raise ArtifactRefused.together(refusals, saved)
+        return saved
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,15 +8,22 @@ from typing import Literal, NoReturn
 from skilljail._artifact import Artifact, ArtifactInfo
 from skilljail._blob import digest_of
 from skilljail._duration import datetime_from_timestamp
-from skilljail._errors import StreamBroken
+from skilljail._errors import DaemonFault, StreamBroken
 from skilljail._events import ArtifactChunk, Event, Finished, Heartbeat, Output, Queued, Started, started_from_wire
+from skilljail._limits import Limits
 from skilljail._outcome import Outcome
+from skilljail._paths import PATH_BYTES_MAX
+from skilljail._patience import Patience
 from skilljail._result import RunResult, RunSummary
 from skilljail.v1 import run_pb2
 
 __all__ = ["Transcript"]
 
 _EXIT_CODE_MAX = 255
+_SIGNAL_MAX = 64
+_PIECE_BYTES_MAX = 65_536
+_DURATION_SLACK_SECONDS = 0.001  # the contract's resolution
+_BOUNDS = ("wall_seconds", "output_bytes", "artifact_count", "artifact_bytes")
 
 
 class _Stream:
@@ -37,7 +44,11 @@ class Transcript:
     Whatever breaks the contract raises StreamBroken: nothing is ever put in place of what is missing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, asked: Limits) -> None:
+        """`asked`: the limits of the request; a run that gets more than that is not the one that was asked for."""
+        self.patience = Patience()
+        self._asked = asked
+        self._limits = Limits()
         self.run_id = ""
         self.result: RunResult | None = None
         self._sequence = 0
@@ -45,6 +56,7 @@ class Transcript:
         self._started: Started | None = None
         self._streams: dict[Literal["stdout", "stderr"], _Stream] = {"stdout": _Stream(), "stderr": _Stream()}
         self._artifacts: dict[str, bytearray] = {}
+        self._artifact_bytes = 0
 
     @property
     def is_started(self) -> bool:
@@ -64,6 +76,8 @@ class Transcript:
         kind = message.WhichOneof("event")
         if not self._queued and kind != "queued":
             self._broken("the daemon did not begin with the queued event")
+        if kind != "finished" and self.patience.left_seconds <= 0:
+            self.give_up()
         return self._take(kind, message, datetime_from_timestamp(message.time))
 
     def ended(self) -> RunResult:
@@ -71,6 +85,18 @@ class Transcript:
         if self.result is None:
             self._broken("the daemon's stream ended before the run's result")
         return self.result
+
+    def overdue(self) -> StreamBroken:
+        """The error for a run that must have ended by now, whatever happened to it."""
+        return broken(
+            f"the daemon has not ended the run {self.patience.allowed_seconds:g} s after its start, "
+            f"and its wall time was {self._limits.wall_seconds:g} s",
+            self.run_id,
+        )
+
+    def give_up(self) -> NoReturn:
+        """Raises StreamBroken: nothing is waited for any more."""
+        raise self.overdue()
 
     def _take(self, kind: str | None, message: run_pb2.RunEvent, time: datetime.datetime) -> Event | None:
         event: Event | None = None
@@ -98,8 +124,27 @@ class Transcript:
     def _accept_started(self, message: run_pb2.Started, time: datetime.datetime) -> Started:
         if self._started is not None:
             self._broken("the daemon started the run twice")
-        self._started = started_from_wire(message, sequence=self._sequence, time=time, run_id=self.run_id)
-        return self._started
+        try:
+            started = started_from_wire(message, sequence=self._sequence, time=time, run_id=self.run_id)
+        except DaemonFault as error:
+            self._broken(str(error))
+        self._check_limits(started.policy.limits)
+        self._started, self._limits = started, started.policy.limits
+        self.patience.begin(self._limits)
+        return started
+
+    def _check_limits(self, limits: Limits) -> None:
+        """What holds a daemon to its word must be there, and be no more than was asked for."""
+        for name in _BOUNDS:
+            if getattr(limits, name) is None:
+                self._broken(f"the daemon started the run without telling its {name}")
+        for field in dataclasses.fields(limits):
+            got, asked = getattr(limits, field.name), getattr(self._asked, field.name)
+            slack = _DURATION_SLACK_SECONDS if field.name.endswith("_seconds") else 0
+            if got is not None and asked is not None and got > asked + slack:
+                self._broken(
+                    f"the daemon started the run with {field.name} of {got:.12g}, and {asked:.12g} was asked for"
+                )
 
     def _accept_output(self, message: run_pb2.Output, time: datetime.datetime) -> Output:
         if self._started is None:
@@ -107,9 +152,11 @@ class Transcript:
         name = _STREAM_NAMES.get(message.stream)
         if name is None:
             self._broken(f"the daemon sent output of an unknown stream ({message.stream})")
+        self._check_output(len(message.data))
         stream = self._streams[name]
         if message.offset != len(stream.data):
             self._broken(f"{name} has a gap: byte {len(stream.data)} was due and the daemon sent byte {message.offset}")
+        self.patience.earn(len(message.data))
         return Output(
             sequence=self._sequence,
             time=time,
@@ -120,9 +167,17 @@ class Transcript:
             text=stream.add(message.data),
         )
 
+    def _check_output(self, size: int) -> None:
+        if not 0 < size <= _PIECE_BYTES_MAX:
+            self._broken(f"the daemon sent a piece of output of {size:,} bytes")
+        total, most = sum(len(one.data) for one in self._streams.values()) + size, self._limits.output_bytes
+        if most is not None and total > most:
+            self._broken(f"the daemon sent more output than the {most:,} bytes that it said are the limit")
+
     def _accept_chunk(self, message: run_pb2.ArtifactChunk, time: datetime.datetime) -> ArtifactChunk:
         if self._started is None:
             self._broken("the daemon sent an artifact before the script started")
+        self._check_chunk(message.path, len(message.data))
         content = self._artifacts.setdefault(message.path, bytearray())
         if message.offset != len(content):
             self._broken(
@@ -130,6 +185,8 @@ class Transcript:
                 f"byte {message.offset}"
             )
         content += message.data
+        self._artifact_bytes += len(message.data)
+        self.patience.earn(len(message.data))
         return ArtifactChunk(
             sequence=self._sequence,
             time=time,
@@ -138,6 +195,21 @@ class Transcript:
             offset=message.offset,
             data=message.data,
         )
+
+    def _check_chunk(self, path: str, size: int) -> None:
+        is_new, most = path not in self._artifacts, self._limits.artifact_bytes
+        if not (0 if is_new else 1) <= size <= _PIECE_BYTES_MAX:
+            self._broken(f"the daemon sent a piece of an artifact of {size:,} bytes")
+        if len(path.encode(errors="surrogatepass")) > PATH_BYTES_MAX:
+            self._broken(f"the path of an artifact is longer than {PATH_BYTES_MAX:,} bytes")
+        if most is not None and self._artifact_bytes + size > most:
+            self._broken(f"the daemon sent more of artifacts than the {most:,} bytes that it said are the limit")
+        self._check_count(len(self._artifacts) + is_new)
+
+    def _check_count(self, count: int) -> None:
+        most = self._limits.artifact_count
+        if most is not None and count > most:
+            self._broken(f"the daemon sent more artifacts than the {most:,} that it said are the limit")
 
     def _accept_finished(self, message: run_pb2.RunResult, time: datetime.datetime) -> Finished:
         summary = RunSummary.from_wire(self.run_id, message)
@@ -157,12 +229,21 @@ class Transcript:
         """An outcome that the daemon's own account contradicts is no result."""
         if summary.outcome == "UNSPECIFIED":
             self._broken("the daemon's result has no outcome")
+        if summary.signal is not None and not 1 <= summary.signal <= _SIGNAL_MAX:
+            self._broken(f"the daemon's result has the impossible signal {summary.signal}")
+        if summary.outcome is Outcome.SIGNALED and summary.signal is None:
+            self._broken("the daemon's result says that a signal ended the script and has none")
         if summary.outcome is Outcome.EXITED and summary.exit_code is None:
             self._broken("the daemon's result says that the script exited and has no exit code")
         if summary.exit_code is not None and not 0 <= summary.exit_code <= _EXIT_CODE_MAX:
             self._broken(f"the daemon's result has the impossible exit code {summary.exit_code}")
         if summary.exit_code is not None and self._started is None:
             self._broken("the daemon's result has an exit code of a script that never started")
+        if summary.signal is not None and self._started is None:
+            self._broken("the daemon's result has a signal of a script that never started")
+        if summary.artifacts and self._started is None:
+            self._broken("the daemon's result has artifacts of a script that never started")
+        self._check_count(len(summary.artifacts))
 
     def _collect(self, infos: tuple[ArtifactInfo, ...]) -> tuple[Artifact, ...]:
         artifacts: dict[str, Artifact] = {}

@@ -6,6 +6,7 @@ the environment (`SKILLJAILD_LIMITS__CEILING__MEMORY_BYTES`). Sizes are bytes, o
 
 import os
 import pathlib
+import re
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
@@ -14,6 +15,7 @@ from skilljail._address import default_socket_path
 
 from skilljaild import images
 from skilljaild.limits import Limits
+from skilljaild.setting_fault import closest, settings_of, told
 
 __all__ = [
     "AdmissionConfig",
@@ -27,8 +29,20 @@ __all__ = [
 ]
 
 MIB = 1024 * 1024
+PORT_MAX = 65_535
+PREFIX = "SKILLJAILD_"
 
 Size = Annotated[pydantic.ByteSize, pydantic.Field(gt=0)]
+DaySeconds = Annotated[float, pydantic.Field(gt=0, le=86_400, allow_inf_nan=False)]
+# The bounds of each limit, for its default and its ceiling alike.
+Cpus = Annotated[float, pydantic.Field(ge=0.01, le=1_024, allow_inf_nan=False)]
+MemoryBytes = Annotated[pydantic.ByteSize, pydantic.Field(ge=32 * MIB)]
+Pids = Annotated[int, pydantic.Field(ge=4, le=32_768)]
+DiskBytes = Annotated[pydantic.ByteSize, pydantic.Field(ge=64 * 1024)]
+DiskInodes = Annotated[int, pydantic.Field(ge=64)]
+OpenFiles = Annotated[int, pydantic.Field(ge=16, le=1_048_576)]
+ArtifactCount = Annotated[int, pydantic.Field(ge=0, le=10_000)]
+ArtifactBytes = Annotated[pydantic.ByteSize, pydantic.Field(ge=0)]
 
 
 class ConfigError(Exception):
@@ -44,17 +58,17 @@ class Section(pydantic.BaseModel):
 class LimitSet(Section):
     """Every limit of a run, see `proto/skilljail/v1/limits.proto`."""
 
-    wall_seconds: Annotated[float, pydantic.Field(gt=0, le=86_400)]
-    cpu_seconds: Annotated[float, pydantic.Field(gt=0, le=86_400)]
-    cpus: Annotated[float, pydantic.Field(ge=0.01, le=1_024)]
-    memory_bytes: Annotated[pydantic.ByteSize, pydantic.Field(ge=32 * MIB)]
-    pids: Annotated[int, pydantic.Field(ge=4, le=32_768)]
-    disk_bytes: Annotated[pydantic.ByteSize, pydantic.Field(ge=64 * 1024)]
-    disk_inodes: Annotated[int, pydantic.Field(ge=64)]
-    open_files: Annotated[int, pydantic.Field(ge=16, le=1_048_576)]
+    wall_seconds: DaySeconds
+    cpu_seconds: DaySeconds
+    cpus: Cpus
+    memory_bytes: MemoryBytes
+    pids: Pids
+    disk_bytes: DiskBytes
+    disk_inodes: DiskInodes
+    open_files: OpenFiles
     output_bytes: Size
-    artifact_count: Annotated[int, pydantic.Field(ge=0, le=10_000)]
-    artifact_bytes: Annotated[pydantic.ByteSize, pydantic.Field(ge=0)]
+    artifact_count: ArtifactCount
+    artifact_bytes: ArtifactBytes
 
     def limits(self) -> Limits:
         """The same as plain numbers."""
@@ -64,33 +78,33 @@ class LimitSet(Section):
 class DefaultLimits(LimitSet):
     """What a run gets that asks for nothing. Enough for PowerShell's hello, the hungriest of the four."""
 
-    wall_seconds: float = 30.0
-    cpu_seconds: float = 30.0
-    cpus: float = 1.0
-    memory_bytes: pydantic.ByteSize = pydantic.ByteSize(512 * MIB)
-    pids: int = 128
-    disk_bytes: pydantic.ByteSize = pydantic.ByteSize(128 * MIB)
-    disk_inodes: int = 16_384
-    open_files: int = 512
-    output_bytes: pydantic.ByteSize = pydantic.ByteSize(8 * MIB)
-    artifact_count: int = 64
-    artifact_bytes: pydantic.ByteSize = pydantic.ByteSize(16 * MIB)
+    wall_seconds: DaySeconds = 30.0
+    cpu_seconds: DaySeconds = 30.0
+    cpus: Cpus = 1.0
+    memory_bytes: MemoryBytes = pydantic.ByteSize(512 * MIB)
+    pids: Pids = 128
+    disk_bytes: DiskBytes = pydantic.ByteSize(128 * MIB)
+    disk_inodes: DiskInodes = 16_384
+    open_files: OpenFiles = 512
+    output_bytes: Size = pydantic.ByteSize(8 * MIB)
+    artifact_count: ArtifactCount = 64
+    artifact_bytes: ArtifactBytes = pydantic.ByteSize(16 * MIB)
 
 
 class CeilingLimits(LimitSet):
     """The most that a run may ask for."""
 
-    wall_seconds: float = 600.0
-    cpu_seconds: float = 1_200.0
-    cpus: float = float(os.cpu_count() or 1)
-    memory_bytes: pydantic.ByteSize = pydantic.ByteSize(2_048 * MIB)
-    pids: int = 1_024
-    disk_bytes: pydantic.ByteSize = pydantic.ByteSize(1_024 * MIB)
-    disk_inodes: int = 262_144
-    open_files: int = 4_096
-    output_bytes: pydantic.ByteSize = pydantic.ByteSize(64 * MIB)
-    artifact_count: int = 1_000
-    artifact_bytes: pydantic.ByteSize = pydantic.ByteSize(256 * MIB)
+    wall_seconds: DaySeconds = 600.0
+    cpu_seconds: DaySeconds = 1_200.0
+    cpus: Cpus = float(os.cpu_count() or 1)
+    memory_bytes: MemoryBytes = pydantic.ByteSize(2_048 * MIB)
+    pids: Pids = 1_024
+    disk_bytes: DiskBytes = pydantic.ByteSize(1_024 * MIB)
+    disk_inodes: DiskInodes = 262_144
+    open_files: OpenFiles = 4_096
+    output_bytes: Size = pydantic.ByteSize(64 * MIB)
+    artifact_count: ArtifactCount = 1_000
+    artifact_bytes: ArtifactBytes = pydantic.ByteSize(256 * MIB)
 
 
 class LimitsConfig(Section):
@@ -116,10 +130,10 @@ class EngineConfig(Section):
 
     kind: Literal["docker"] = "docker"
     url: str = ""
-    """Docker or Podman API: `unix:///…`, `tcp://…`, `ssh://…`. Empty: DOCKER_HOST, then Docker's usual socket."""
+    """Docker or Podman API: `unix:///…`, `tcp://…`. Empty: DOCKER_HOST, then Docker's usual socket."""
     runtime: str = ""
     """Name of the engine's runtime, such as `runsc`. Empty: the engine's default."""
-    timeout_seconds: Annotated[float, pydantic.Field(gt=0)] = 60.0
+    timeout_seconds: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] = 60.0
     """How long one call to the engine may take."""
 
 
@@ -174,22 +188,28 @@ def _default_state_directory() -> pathlib.Path:
     return pathlib.Path(data).expanduser() / "skilljail"
 
 
+def _octal(mode: str) -> str:
+    if not re.fullmatch("0?[0-7]{3}", mode):
+        raise ValueError("must be three octal digits such as 600")
+    return mode
+
+
 class Config(pydantic_settings.BaseSettings):
     """Everything the daemon can be told."""
 
     model_config = pydantic_settings.SettingsConfigDict(
-        env_prefix="SKILLJAILD_", env_nested_delimiter="__", extra="forbid", frozen=True
+        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True
     )
 
     listen: str = pydantic.Field(default_factory=lambda: f"unix:{default_socket_path()}")
     """`unix:/path`, or `host:port` with `[tls]`."""
-    socket_mode: Annotated[str, pydantic.Field(pattern=r"^0?[0-7]{3}$")] = "600"
+    socket_mode: Annotated[str, pydantic.AfterValidator(_octal)] = "600"
     """Octal mode of the unix socket: whoever can connect can run scripts."""
     insecure: bool = False
     """Allows a TCP address without TLS, on loopback only."""
     state_directory: pathlib.Path = pydantic.Field(default_factory=_default_state_directory)
     """Blobs and the daemon's identity. One daemon for each."""
-    shutdown_grace_seconds: Annotated[float, pydantic.Field(ge=0)] = 10.0
+    shutdown_grace_seconds: Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)] = 10.0
     """How long runs may go on after SIGTERM before they end with SHUTDOWN."""
     tls: TlsConfig | None = None
     engine: EngineConfig = EngineConfig()
@@ -221,6 +241,8 @@ class Config(pydantic_settings.BaseSettings):
         host, _, port = self.listen.rpartition(":")
         if not host or not port.isdigit():
             raise ValueError(f"listen: {self.listen!r} is neither unix:/path nor host:port")
+        if not port.isascii() or int(port[:6]) > PORT_MAX:
+            raise ValueError(f"listen: the port of {self.listen!r} is not one from 0 to {PORT_MAX}")
         loopback = host in {"127.0.0.1", "localhost", "[::1]"}
         if self.tls is None and not (self.insecure and loopback):
             raise ValueError(
@@ -242,10 +264,33 @@ def load(file: pathlib.Path | None, flags: dict[str, Any]) -> Config:
     class FromFile(Config):
         model_config = pydantic_settings.SettingsConfigDict(toml_file=file)
 
+    lines = _wrong_variables()
+    if lines:
+        raise ConfigError(_wrong(lines))
     try:
         return FromFile(**flags)
     except pydantic.ValidationError as error:
-        lines = (f"  {'.'.join(map(str, one['loc'])) or 'configuration'}: {one['msg']}" for one in error.errors())
-        raise ConfigError("The configuration is wrong:\n" + "\n".join(lines)) from error
-    except ValueError as error:  # broken TOML
-        raise ConfigError(f"{file}: {error}") from error
+        raise ConfigError(_wrong([told(one, Config) for one in error.errors()])) from error
+    except pydantic_settings.SettingsError as error:
+        raise ConfigError(_wrong([str(error)])) from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: {error}; correct the file, or name another with --config") from error
+
+
+def _wrong(lines: list[str]) -> str:
+    return "\n  ".join(["The configuration is wrong:", *lines])
+
+
+def _wrong_variables() -> list[str]:
+    """What no source would tell: the library overlooks a variable whose first name is misspelt."""
+    settings, lines = settings_of(Config), []
+    for variable in sorted(os.environ):
+        if not variable.upper().startswith(PREFIX):
+            continue
+        name = variable[len(PREFIX) :].lower().replace("__", ".")
+        if name.split(".")[0] not in settings:
+            lines.append(f"{variable}: {closest(name, settings)}")
+        elif settings.get(name):
+            example = f"{variable}__{settings[name][0].upper()}"
+            lines.append(f"{variable}: {name} is a table of settings; set each by itself, such as {example}")
+    return lines

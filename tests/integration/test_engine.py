@@ -17,6 +17,8 @@ from skilljaild.engines.base import EngineUnavailable, ImageMissing, IsolationEr
 from skilljaild.engines.docker import DockerEngine
 from skilljaild.engines.docker.attach import AttachStream
 from skilljaild.engines.docker.config import container_config, labels_of, sandbox_name
+from skilljaild.engines.docker.dialect import DockerDialect, PodmanDialect
+from skilljaild.engines.docker.inspection import checks
 from skilljaild.engines.floor import container_floor
 from skilljaild.runs.conversation import Conversation, Exit, ProtocolError
 from skilljaild.runs.events import Output
@@ -197,6 +199,23 @@ async def test_an_engine_that_is_not_there_is_unavailable_and_named() -> None:
     await engine.close()
 
 
+def widen(body: dict[str, Any], name: str, value: int) -> None:
+    """Raises a resource limit."""
+    for one in body["HostConfig"]["Ulimits"]:
+        if one["Name"] == name:
+            one.update(Soft=value, Hard=value)
+
+
+def rewrite_work(body: dict[str, Any], before: str, after: str) -> None:
+    """Changes what the work directory is mounted with: a tmpfs of the container's, or a volume."""
+    host = body["HostConfig"]
+    assert before in str(host.get("Tmpfs") or host["Binds"])
+    if host.get("Tmpfs"):
+        host["Tmpfs"] = {path: options.replace(before, after) for path, options in host["Tmpfs"].items()}
+    else:
+        host["Binds"] = [bind.replace(before, after) for bind in host["Binds"]]
+
+
 WEAKENINGS: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
     "user": ("user 65532", lambda body: body.update(User="0:0")),
     "network": ("no network", lambda body: body["HostConfig"].update(NetworkMode="host")),
@@ -232,15 +251,30 @@ WEAKENINGS: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
     "swap": ("no swap", lambda body: body["HostConfig"].update(MemorySwap=2 * LIMITS.memory_bytes)),
     "pids": ("pids limit", lambda body: body["HostConfig"].update(PidsLimit=LIMITS.pids + 1)),
     "cpu": ("CPU limit", lambda body: body["HostConfig"].update(NanoCpus=2_000_000_000)),
-    "core": (
-        "no core files",
-        lambda body: body["HostConfig"].update(
-            Ulimits=[one for one in body["HostConfig"]["Ulimits"] if one["Name"] != "core"]
-            + [{"Name": "core", "Soft": 1, "Hard": 1}]
-        ),
+    "core": ("no core files", lambda body: widen(body, "core", 1)),
+    "open files": ("open files limit", lambda body: widen(body, "nofile", LIMITS.open_files + 1)),
+    "file size": ("file size limit", lambda body: widen(body, "fsize", LIMITS.disk_bytes + 4096)),
+    "shared memory": ("shared memory limit", lambda body: body["HostConfig"].update(ShmSize=128 << 20)),
+    "uts namespace": (
+        "no host namespaces",
+        lambda body: (body.update(Hostname=""), body["HostConfig"].update(UTSMode="host")),
     ),
+    "terminal": ("no terminal", lambda body: body.update(Tty=True)),
+    "work options": ("work directory nosuid and nodev", lambda body: rewrite_work(body, ",nosuid,nodev", ",suid,dev")),
+    "image": ("image by digest", lambda body: body.update(Image=images.reference("bash"))),
     "log": ("no log", lambda body: body["HostConfig"].update(LogConfig={"Type": "json-file", "Config": {}})),
 }
+
+
+TELLING_WEAKENINGS: dict[str, tuple[str, str, object, Callable[[object], bool]]] = {
+    "cgroup namespace": ("no host namespaces", "CgroupnsMode", "host", lambda told: told == "host"),
+    "out-of-memory killer": ("out-of-memory killer", "OomKillDisable", True, bool),
+    "masked paths": ("masked paths", "MaskedPaths", [], lambda told: told == []),
+    "one masked path": ("masked paths", "MaskedPaths", ["/proc/keys"], lambda told: told == ["/proc/keys"]),
+    "read-only paths": ("read-only paths", "ReadonlyPaths", [], lambda told: told == []),
+}
+"""Control, key of HostConfig, value, and whether an inspection tells that the engine did it. Not every engine does:
+cgroup v2 always has its out-of-memory killer, and Podman's Docker API knows no paths and no cgroup namespace."""
 
 
 SHARED_NAMESPACES = {"ipc": {"IpcMode": "host", "ShmSize": 0}, "pid": {"PidMode": "host"}}
@@ -265,6 +299,47 @@ async def test_a_namespace_of_the_host_is_seen_from_inside_too(
         facts = await conversation.ready()
         with pytest.raises(IsolationError, match="namespaces of its own"):
             check_from_inside(facts, spec.limits)
+    await engine.destroy(name)
+
+
+async def test_what_shows_the_host_is_seen_from_inside_too(
+    engine: DockerEngine, spec: SandboxSpec, engine_api: docker.APIClient
+) -> None:
+    """Podman's inspection tells neither masked nor read-only paths."""
+    await engine.probe()
+    dialect, floor, name = engine._dialect, container_floor(), sandbox_name(spec.run_id)
+    body = container_config(engine_api, dialect, spec, floor)
+    host = body["HostConfig"]
+    options = [option for option in host["SecurityOpt"] if not option.startswith("mask=")]
+    unmask = ["unmask=ALL"] if isinstance(dialect, PodmanDialect) else []
+    host.update(MaskedPaths=[], ReadonlyPaths=[], SecurityOpt=[*options, *unmask])
+    dialect.prepare_work(engine_api, name, spec, floor, labels_of(spec))
+    engine_api.create_container_from_config(body, name=name)
+    facts = await Conversation(await engine.stream(name)).ready()
+    with pytest.raises(IsolationError, match=r"is hidden; the kernel's settings are read-only"):
+        check_from_inside(facts, spec.limits)
+    await engine.destroy(name)
+
+
+@pytest.mark.parametrize("weakening", TELLING_WEAKENINGS)
+async def test_verify_refuses_what_an_engine_tells_it_weakened(
+    engine: DockerEngine, spec: SandboxSpec, engine_api: docker.APIClient, weakening: str
+) -> None:
+    control, key, value, tells = TELLING_WEAKENINGS[weakening]
+    await engine.probe()
+    dialect, floor, name = engine._dialect, container_floor(), sandbox_name(spec.run_id)
+    body = container_config(engine_api, dialect, spec, floor)
+    body["HostConfig"][key] = value
+    dialect.prepare_work(engine_api, name, spec, floor, labels_of(spec))
+    engine_api.create_container_from_config(body, name=name)
+    inspected = engine_api.inspect_container(name)
+    found = checks(engine_api, inspected, dialect, spec, floor, "")
+    weakened = tells(inspected["HostConfig"].get(key))
+    assert found.get(control, True) is not weakened
+    assert weakened or not isinstance(dialect, DockerDialect) or key == "OomKillDisable"
+    if weakened:
+        with pytest.raises(IsolationError, match=control):
+            await engine.verify(name, spec)
     await engine.destroy(name)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from skilljail import Capabilities, Client, SkilljailError, __version__
 from skilljail.cli.daemon_extra import INSTALL, daemon_command, missing_packages
 from skilljail.cli.parser import add_connection_options
-from skilljail.cli.terminal import harmless
+from skilljail.cli.terminal import one_line
 
 __all__ = ["add_command"]
 
@@ -57,7 +57,7 @@ def add_command(commands: Any) -> None:
 def _perform(options: argparse.Namespace) -> int:
     missing = False
     for finding in _examine(options):
-        print(f"{finding.mark}  {harmless(finding.thing)}: {harmless(finding.detail)}", flush=True)
+        print(f"{finding.mark}  {one_line(finding.thing)}: {one_line(finding.detail)}", flush=True)
         missing = missing or finding.mark == "MISS"
     if _is_local(options):
         missing = _ask_daemon_command() or missing

@@ -7,7 +7,7 @@ from typing import Any
 
 from skilljail import Interpreter
 from skilljail.cli.parser import add_connection_options, client_of
-from skilljail.cli.terminal import harmless
+from skilljail.cli.terminal import one_line
 
 __all__ = ["add_command"]
 
@@ -53,10 +53,10 @@ def _row(interpreter: Interpreter) -> tuple[str, str, str, str]:
     suffixes = " ".join(interpreter.suffixes)
     if interpreter.available:
         about = f"{interpreter.image} {interpreter.image_digest[:_DIGEST_SHOWN]}"
-        return (harmless(interpreter.name), harmless(interpreter.version), harmless(suffixes), harmless(about))
+        return (one_line(interpreter.name), one_line(interpreter.version), one_line(suffixes), one_line(about))
     return (
-        harmless(interpreter.name),
+        one_line(interpreter.name),
         "-",
-        harmless(suffixes),
-        harmless(f"not available: {interpreter.unavailable_reason}"),
+        one_line(suffixes),
+        one_line(f"not available: {interpreter.unavailable_reason}"),
     )

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from skilljail import Artifact, Outcome, RunResult, SkilljailError, Usage
+from skilljail import Artifact, ArtifactRefused, Outcome, RunResult, SkilljailError, Usage
 
 __all__ = ["error_json", "error_line", "lines", "result_json"]
 
@@ -23,7 +23,7 @@ def error_line(error: SkilljailError) -> str:
     return str(error)
 
 
-def lines(result: RunResult, saved: list[pathlib.Path], patterns: Sequence[str] = ()) -> Iterator[str]:
+def lines(result: RunResult, saved: Sequence[pathlib.Path], patterns: Sequence[str] = ()) -> Iterator[str]:
     """One line for each saved or skipped file, and the outcome at the end unless the script simply succeeded.
 
     `patterns`: those that the caller named; when the script ended and nothing matches them, a line says so.
@@ -31,7 +31,10 @@ def lines(result: RunResult, saved: list[pathlib.Path], patterns: Sequence[str] 
     for path in saved:
         yield f"saved {path}"
     for skipped in result.skipped_artifacts[:_SKIPPED_SHOWN]:
-        yield f"not brought back: {skipped.path} ({skipped.reason})"
+        if skipped.path == ".":
+            yield f"the search for artifacts ended early ({skipped.reason}); some may be missing"
+        else:
+            yield f"not brought back: {skipped.path} ({skipped.reason})"
     more = len(result.skipped_artifacts[_SKIPPED_SHOWN:]) + result.skipped_artifacts_omitted
     if more:
         yield f"not brought back: {more} more files"
@@ -70,7 +73,7 @@ def _sentence(result: RunResult) -> str:
     return "the daemon gave no reason"
 
 
-def result_json(result: RunResult, saved: list[pathlib.Path]) -> str:
+def result_json(result: RunResult, saved: Sequence[pathlib.Path], refusals: Sequence[ArtifactRefused] = ()) -> str:
     """The whole result as one JSON object. Bytes that are not UTF-8 come as base64 besides."""
     fields: dict[str, Any] = {
         "run_id": result.run_id,
@@ -85,6 +88,7 @@ def result_json(result: RunResult, saved: list[pathlib.Path]) -> str:
         "policy": dataclasses.asdict(result.started.policy) if result.started else None,
         "artifacts": [_artifact(one) for one in result.artifacts],
         "saved": [str(path) for path in saved],
+        "not_saved": [_refusal(one) for one in refusals],
         "skipped_artifacts": [dataclasses.asdict(one) for one in result.skipped_artifacts],
         "skipped_artifacts_omitted": result.skipped_artifacts_omitted,
     }
@@ -113,6 +117,10 @@ def _output(name: str, data: bytes) -> dict[str, str]:
             name: data.decode(errors="replace"),
             f"{name}_base64": base64.b64encode(data).decode("ascii"),
         }
+
+
+def _refusal(error: ArtifactRefused) -> dict[str, str]:
+    return {"path": error.metadata["path"], "reason": error.reason, "message": str(error)}
 
 
 def _artifact(artifact: Artifact) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import argparse
 import os
 import pathlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from skilljail import (
@@ -188,15 +188,18 @@ def _follow(options: argparse.Namespace, stream: RunStream) -> int:
 
 def _conclude(options: argparse.Namespace, result: RunResult) -> int:
     status = _status(result)
-    saved: list[pathlib.Path] = []
+    saved: Sequence[pathlib.Path] = ()
+    refusals: Sequence[ArtifactRefused] = ()
     try:
         if options.artifacts:
             saved = result.save_artifacts(options.artifacts, overwrite=options.overwrite)
     except ArtifactRefused as error:
-        say(report.error_line(error))
+        saved, refusals = error.saved, error.refusals
         status = COULD_NOT_RUN
+    for refusal in refusals:
+        say(report.error_line(refusal))
     if options.json:
-        print(report.result_json(result, saved))
+        print(report.result_json(result, saved, refusals))
     if not options.quiet:
         for line in report.lines(result, saved, options.artifact):
             say(line)
@@ -204,9 +207,11 @@ def _conclude(options: argparse.Namespace, result: RunResult) -> int:
 
 
 def _status(result: RunResult) -> int:
+    """Zero for a script that ended with status 0 and for nothing else."""
     if result.outcome is Outcome.EXITED and result.exit_code is not None:
         return result.exit_code
-    if result.outcome is Outcome.SIGNALED and result.signal is not None:
+    # A process has 8 bits of status: a larger number would wrap around.
+    if result.outcome is Outcome.SIGNALED and result.signal is not None and 0 < result.signal < _SIGNALED:
         return _SIGNALED + result.signal
     return _STATUSES.get(result.outcome, COULD_NOT_RUN)
 

@@ -11,7 +11,7 @@ import sys
 import unicodedata
 from typing import BinaryIO, TextIO
 
-__all__ = ["Sink", "harmless", "say"]
+__all__ = ["Sink", "harmless", "one_line", "say"]
 
 # Cc: controls. Cs: halves of characters. Zl, Zp: line ends that are not \n. Cf: invisible and direction marks,
 # with which a line can show something else than it holds.
@@ -26,13 +26,18 @@ def harmless(text: str) -> str:
     return "".join(one if one in _KEPT or unicodedata.category(one) not in _ESCAPED else _escape(one) for one in text)
 
 
+def one_line(text: str) -> str:
+    """`text` made harmless and in one line: text from elsewhere must not look like a line of our own."""
+    return harmless(text).replace("\n", "\\n")
+
+
 def _escape(character: str) -> str:
     return character.encode("unicode_escape", errors="surrogatepass").decode("ascii")
 
 
 def say(text: str) -> None:
     """One line to standard error, in skilljail's own name."""
-    print(f"skilljail: {harmless(text)}", file=sys.stderr, flush=True)
+    print(f"skilljail: {one_line(text)}", file=sys.stderr, flush=True)
 
 
 class Sink:

@@ -40,8 +40,9 @@ class BundleStoreServiceStub:
     ]
     """Stores blobs: for each one a header, then its bytes. A blob that is there
     already is not an error. What was stored before an error stays.
-    INVALID_ARGUMENT: BLOB_INVALID for bytes that do not match their header.
-    RESOURCE_EXHAUSTED: STORE_FULL.
+    INVALID_ARGUMENT: BLOB_INVALID for bytes that do not match their header,
+      REQUEST_INVALID for a malformed piece or a call that sends nothing for 30 s.
+    RESOURCE_EXHAUSTED: STORE_FULL, with RetryInfo where trying again may help.
     """
 
 class BundleStoreServiceAsyncStub:
@@ -66,8 +67,9 @@ class BundleStoreServiceAsyncStub:
     ]
     """Stores blobs: for each one a header, then its bytes. A blob that is there
     already is not an error. What was stored before an error stays.
-    INVALID_ARGUMENT: BLOB_INVALID for bytes that do not match their header.
-    RESOURCE_EXHAUSTED: STORE_FULL.
+    INVALID_ARGUMENT: BLOB_INVALID for bytes that do not match their header,
+      REQUEST_INVALID for a malformed piece or a call that sends nothing for 30 s.
+    RESOURCE_EXHAUSTED: STORE_FULL, with RetryInfo where trying again may help.
     """
 
 class BundleStoreServiceServicer(metaclass=abc.ABCMeta):
@@ -96,8 +98,9 @@ class BundleStoreServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[skilljail.v1.bundle_store_pb2.UploadResponse, collections.abc.Awaitable[skilljail.v1.bundle_store_pb2.UploadResponse]]:
         """Stores blobs: for each one a header, then its bytes. A blob that is there
         already is not an error. What was stored before an error stays.
-        INVALID_ARGUMENT: BLOB_INVALID for bytes that do not match their header.
-        RESOURCE_EXHAUSTED: STORE_FULL.
+        INVALID_ARGUMENT: BLOB_INVALID for bytes that do not match their header,
+          REQUEST_INVALID for a malformed piece or a call that sends nothing for 30 s.
+        RESOURCE_EXHAUSTED: STORE_FULL, with RetryInfo where trying again may help.
         """
 
 def add_BundleStoreServiceServicer_to_server(servicer: BundleStoreServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

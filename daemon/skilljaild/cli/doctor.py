@@ -13,7 +13,8 @@ from skilljaild.cli.flags import add_config_flags, config_of
 from skilljaild.config import Config, ConfigError
 from skilljaild.daemon import make_engine
 from skilljaild.engines.base import Engine, EngineError
-from skilljaild.engines.floor import container_floor
+from skilljaild.engines.floor import FloorError, container_floor
+from skilljaild.errors import Refusal
 from skilljaild.interpreters import INTERPRETERS
 
 __all__ = ["add_parser"]
@@ -86,8 +87,8 @@ async def _examine(config: Config) -> list[Finding]:
 def _floor() -> Finding:
     try:
         container_floor()
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return Finding("missing", "container floor", f"its files cannot be read ({error}); install skilljail again")
+    except FloorError as error:
+        return Finding("missing", "container floor", str(error))
     return Finding("ok", "container floor", "floor.toml and the seccomp profile are there")
 
 
@@ -115,9 +116,12 @@ async def _engine(engine: Engine) -> list[Finding]:
 
 async def _interpreters(config: Config, engine: Engine) -> list[Finding]:
     catalogue = Catalogue(config.images, engine)
-    findings = []
+    findings: list[Finding] = []
     for name in INTERPRETERS:
-        entry = await catalogue.entry(name)
+        try:
+            entry = await catalogue.entry(name)
+        except Refusal as refusal:  # the engine answered before, and does not any more
+            return [*findings, Finding("missing", "engine", refusal.message)]
         if entry.image is None:
             findings.append(Finding("warning", f"interpreter {name}", entry.fault))
         else:

@@ -4,7 +4,7 @@ import argparse
 import pathlib
 from typing import Any
 
-from skilljaild.config import Config, load
+from skilljaild.config import Config, ConfigError, load
 
 __all__ = ["add_config_flags", "config_of"]
 
@@ -51,16 +51,24 @@ def config_of(options: argparse.Namespace) -> Config:
         name, separator, value = pair.partition("=")
         if not separator:
             raise argparse.ArgumentTypeError(f"--set {pair}: write it as NAME=VALUE")
-        _put(flags, name, value)
+        _put(flags, name, value, f"--set {pair}")
     for name, value in vars(options).items():
         if name.startswith("set:") and value is not None:
-            _put(flags, name.removeprefix("set:"), value)
+            setting = name.removeprefix("set:")
+            _put(flags, setting, value, _SHORTHANDS[setting][0] if setting in _SHORTHANDS else f"--{setting}")
     return load(options.config, flags)
 
 
-def _put(flags: dict[str, Any], name: str, value: object) -> None:
-    """Sets a dotted name in nested tables."""
-    *tables, last = name.split(".")
-    for table in tables:
+def _put(flags: dict[str, Any], name: str, value: object, flag: str) -> None:
+    """Sets a dotted name in nested tables. `flag`: what the user wrote. Raises ConfigError."""
+    *tables, last = names = name.split(".")
+    for depth, table in enumerate(tables, 1):
         flags = flags.setdefault(table, {})
+        if not isinstance(flags, dict):
+            raise ConfigError(_TABLE.format(flag=flag, table=".".join(names[:depth])))
+    if isinstance(flags.get(last), dict):
+        raise ConfigError(_TABLE.format(flag=flag, table=name))
     flags[last] = value
+
+
+_TABLE = "{flag}: {table} is a table of settings and no value; set only names in it"

@@ -9,6 +9,7 @@ from skilljaild.cli.flags import add_config_flags, config_of
 from skilljaild.config import ConfigError
 from skilljaild.daemon import PostureError, serve
 from skilljaild.engines.base import EngineError
+from skilljaild.engines.floor import FloorError
 from skilljaild.instance import StateError
 from skilljaild.log import set_up_log
 from skilljaild.service.server import ListenError
@@ -31,7 +32,8 @@ in flags and two underscores in variables: SKILLJAILD_LIMITS__CEILING__MEMORY_BY
 exit status:
   0  stopped by SIGTERM or SIGINT
   2  the configuration is wrong
-  3  it cannot start here: the engine, its posture, the state directory or the address; the message says what to do
+  3  it cannot start here: the installation, the engine, its posture, the state directory, the address or its TLS
+     files; the message says what to do
 
 examples:
   skilljaild serve
@@ -66,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
     set_up_log(config.log)
     try:
         asyncio.run(serve(config))
-    except (EngineError, PostureError, StateError, ListenError) as error:
+    except (EngineError, FloorError, PostureError, StateError, ListenError) as error:
         print(f"skilljaild: {error}", file=sys.stderr)
         return EXIT_CANNOT_START
     return 0

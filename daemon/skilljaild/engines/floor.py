@@ -8,7 +8,11 @@ import tomllib
 
 from skilljaild.assets import sandbox_images_directory
 
-__all__ = ["Floor", "container_floor"]
+__all__ = ["Floor", "FloorError", "container_floor"]
+
+
+class FloorError(Exception):
+    """The floor's files are missing or broken: then nothing may run. The message says what to do."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -19,17 +23,16 @@ class Floor:
     group: int
     network: str
     read_only_root: bool
-    capabilities: tuple[str, ...]
+    dropped_capabilities: tuple[str, ...]
     no_new_privileges: bool
     namespaces: tuple[str, ...]
     core_bytes: int
     swap_bytes: int
     log_driver: str
+    shared_memory_bytes: int
     work_path: str
     work_mode: str
     work_options: tuple[str, ...]
-    shared_memory_path: str
-    shared_memory_bytes: int
     masked_paths: tuple[str, ...]
     masked_per_cpu_paths: tuple[str, ...]
     """With `{cpu}` for the number of each processor of the engine's host."""
@@ -42,21 +45,27 @@ class Floor:
 
 @functools.cache
 def container_floor() -> Floor:
-    """Reads the files once. Raises OSError or ValueError when they are broken: then nothing may run."""
+    """Reads the files once. Raises FloorError."""
+    try:
+        return _read()
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        detail = f"{type(error).__name__}: {error}"
+        raise FloorError(f"the container floor cannot be read ({detail}); install skilljail again") from error
+
+
+def _read() -> Floor:
     directory = sandbox_images_directory()
     data = tomllib.loads((directory / "floor.toml").read_text())
-    work, shared, proc = data.pop("work"), data.pop("shared_memory"), data.pop("proc")
+    work, proc = data.pop("work"), data.pop("proc")
     seccomp_file = directory / "seccomp" / "profile.json"
     profile = json.loads(seccomp_file.read_text())
     return Floor(
-        capabilities=tuple(data.pop("capabilities")),
+        dropped_capabilities=tuple(data.pop("dropped_capabilities")),
         namespaces=tuple(data.pop("namespaces")),
         **data,
         work_path=work["path"],
         work_mode=work["mode"],
         work_options=tuple(work["options"]),
-        shared_memory_path=shared["path"],
-        shared_memory_bytes=shared["bytes"],
         masked_paths=tuple(proc["masked"]),
         masked_per_cpu_paths=tuple(proc["masked_per_cpu"]),
         read_only_paths=tuple(proc["read_only"]),

@@ -7,10 +7,11 @@ sandbox may send in all is bounded by the run's limits. Whatever breaks a rule r
 import dataclasses
 import hashlib
 import mimetypes
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 from skilljail_init import frames
 from skilljail_init.frames import Cause, Frame, FrameType, SkipReason
+from skilljail_init.jsontext import dumps
 
 from skilljaild.engines.base import ByteStream
 from skilljaild.limits import Limits
@@ -23,6 +24,10 @@ SKIPPED_MAX = 1_000
 """Skipped files that are kept by name; `RunResult.skipped_artifacts` promises no more."""
 SKIPPED_FRAMES_MAX = 200_000
 WRITE_BYTES = 256 * 1024
+STAGE_BYTES = 1024 * 1024 - 1_024
+"""Names of directories and files in one STAGE frame: init holds them in memory, several times over, while it reads
+them. What is left of the MiB is for the JSON around them."""
+SEPARATOR_BYTES = 2
 MESSAGE_LENGTH = 300
 SKIPPED_PATH_LENGTH = 1_025
 """What init cuts a path to, with the sign of the cut."""
@@ -92,12 +97,18 @@ class Conversation:
     async def stage(
         self, directories: Iterable[str], entries: list[dict[str, object]], contents: AsyncIterator[bytes]
     ) -> None:
-        """Puts files into the skill root. `entries`: as in a STAGE frame; `contents`: their bytes in that order."""
-        order: dict[str, object] = {"directories": list(directories), "files": entries}
-        await self._stream.write(frames.encode_json(FrameType.STAGE, order))
-        async for content in contents:
-            await self._send(content)
-        await self._next(FrameType.STAGED)
+        """Puts files into the skill root, in as many turns as their names take.
+
+        `entries`: as in a STAGE frame; `contents`: the whole content of each of them, in that order.
+        """
+        for some_directories, some_entries in _turns(directories, entries):
+            order: dict[str, object] = {"directories": some_directories, "files": some_entries}
+            await self._stream.write(frames.encode_json(FrameType.STAGE, order))
+            for _ in some_entries:
+                await self._send(await anext(contents))
+            await self._next(FrameType.STAGED)
+        async for content in contents:  # lets `contents` come to its end, too
+            raise ValueError(f"{len(content):,} bytes of content that belong to no entry")
 
     async def _send(self, content: bytes) -> None:
         """Writes DATA frames, several at once: each write is a hop to a thread."""
@@ -182,6 +193,26 @@ class Conversation:
             offset += len(data)
         media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
         yield Artifact(path, size, f"sha256:{digest.hexdigest()}", media_type, executable)
+
+
+def _turns(
+    directories: Iterable[str], entries: list[dict[str, object]]
+) -> Iterator[tuple[list[str], list[dict[str, object]]]]:
+    """Cuts what is to be staged into STAGE frames of about STAGE_BYTES; at least one. The order stays."""
+    turn: tuple[list[str], list[dict[str, object]]] = ([], [])
+    room = STAGE_BYTES
+    items: list[str | dict[str, object]] = [*directories, *entries]
+    for item in items:
+        size = len(dumps(item))
+        if size > room and any(turn):
+            yield turn
+            turn, room = ([], []), STAGE_BYTES
+        if isinstance(item, str):
+            turn[0].append(item)
+        else:
+            turn[1].append(item)
+        room -= size + SEPARATOR_BYTES
+    yield turn
 
 
 def _object(frame: Frame) -> dict[str, object]:

@@ -3,6 +3,7 @@
 init is ours, but it runs in the sandbox: what it says here counts because nothing hostile has run there yet.
 """
 
+from collections.abc import Callable
 from typing import Any, TypeGuard
 
 from skilljaild.engines.base import IsolationError
@@ -54,13 +55,15 @@ def _surroundings(facts: dict[str, Any], floor: Floor) -> dict[str, bool]:
     paths = [mount.get("path") for mount in mounts]
     return {
         "namespaces of its own": isinstance(namespaces, dict)
-        and not any(namespaces.get(name) == inode for name, inode in _HOST_NAMESPACES.items()),
+        and not any(namespaces.get(name) == _HOST_NAMESPACES[name] for name in floor.namespaces),
         "no network interface but loopback": facts.get("interfaces") in (["lo"], []),
         "a read-only root": facts.get("root_read_only") is True,
         "no engine socket, no host folder": bool(mounts)
         and not any(str(path).startswith(f"{floor.work_path}/") for path in paths)
         and not any(str(path).endswith(".sock") for path in paths)
         and all(_is_known(mount, floor) for mount in mounts),
+        "what the kernel tells of the host is hidden": _all_hold(mounts, floor.masked_paths, _hides),
+        "the kernel's settings are read-only": _all_hold(mounts, floor.read_only_paths, _is_read_only),
     }
 
 
@@ -68,15 +71,37 @@ _HOST_NAMESPACES = {"ipc": 0xEFFFFFFF, "uts": 0xEFFFFFFE, "pid": 0xEFFFFFFC, "cg
 """The inodes that Linux gives to the namespaces it boots with (include/linux/proc_ns.h)."""
 _ENGINE_FILES = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/run/.containerenv")
 """Small files that every engine mounts; the root being read-only, so are they of no use for writing."""
+_KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
 _KERNEL_TYPES = {"proc", "sysfs", "cgroup", "cgroup2", "tmpfs", "devpts", "mqueue", "devtmpfs"}
 
 
 def _is_known(mount: dict[str, Any], floor: Floor) -> bool:
     """A mount that the floor, the kernel or every engine brings. Anything else comes from the host."""
     path, kind = str(mount.get("path")), mount.get("type")
-    if path in {"/", *_ENGINE_FILES} or path.startswith(("/proc/", "/dev/", "/sys/")):
+    if path in {"/", floor.work_path, *_ENGINE_FILES}:
         return True
-    return path == floor.work_path or kind in _KERNEL_TYPES
+    # Only there: elsewhere a tmpfs is as good as any other folder of the host.
+    return kind in _KERNEL_TYPES and f"{path}/".startswith(tuple(f"{one}/" for one in _KERNEL_FOLDERS))
+
+
+_EVERYWHERE = {"/proc/bus", "/proc/fs", "/proc/sys", "/proc/interrupts", "/proc/timer_list", "/sys/firmware"}
+"""What every Linux has, whatever it is built with. The other paths of the floor are covered only where they exist,
+which mounts do not tell."""
+
+
+def _all_hold(mounts: list[dict[str, Any]], paths: tuple[str, ...], holds: Callable[[dict[str, Any]], bool]) -> bool:
+    """Whether every mount on each of the paths holds, and there is one on those that every Linux has."""
+    found = {path: [holds(mount) for mount in mounts if mount.get("path") == path] for path in paths}
+    return all(all(each) and (bool(each) or path not in _EVERYWHERE) for path, each in found.items())
+
+
+def _hides(mount: dict[str, Any]) -> bool:
+    """Engines cover a folder with a tmpfs, a file with the null device: of a tmpfs, or of the devtmpfs."""
+    return mount.get("type") in {"tmpfs", "devtmpfs"}
+
+
+def _is_read_only(mount: dict[str, Any]) -> bool:
+    return "ro" in mount["options"]
 
 
 def _work(facts: dict[str, Any], limits: Limits) -> dict[str, bool]:

@@ -50,7 +50,10 @@ then on nobody waits for the caller any more."""
 LAST_WORD_SECONDS = 5.0
 """And when it has not come by then either, the sandbox is killed."""
 COLLECT_SECONDS = 30.0
-DEATH_TRIES, DEATH_SECONDS = 40, 0.05
+DEATH_SECONDS = 2.0
+"""How long an engine may take to notice that a sandbox is dead,"""
+DEATH_RECORD_SECONDS = 0.3
+"""and to write down why."""
 COLLECT_BYTES_PER_SECOND = 1024 * 1024
 
 log = structlog.get_logger()
@@ -348,14 +351,17 @@ class Run:
 
     async def _died_of_memory(self, sandbox: Sandbox) -> bool:
         """The engine's record of a death, which it may write a moment after the stream has ended."""
-        for _ in range(DEATH_TRIES):
+        deadline = time.monotonic() + DEATH_SECONDS
+        while time.monotonic() < deadline:
             try:
                 stats = await self._context.engine.stats(sandbox.sandbox_id)
             except EngineError:
                 return False
-            if stats.oom_killed or not stats.running:
-                return stats.oom_killed
-            await asyncio.sleep(DEATH_SECONDS)
+            if stats.oom_killed:
+                return True
+            if not stats.running:
+                deadline = min(deadline, time.monotonic() + DEATH_RECORD_SECONDS)
+            await asyncio.sleep(0.05)
         return False
 
     def _overdue(self) -> RunResult:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import socket
+import ssl
 import stat
 from collections.abc import Iterator
 
@@ -99,12 +100,32 @@ class Server:
 
 
 def _credentials(tls: TlsConfig) -> grpc.ServerCredentials:
-    """TLS in both directions: without a certificate of the client CA nobody gets in."""
+    """TLS in both directions: without a certificate of the client CA nobody gets in. Raises ListenError."""
+    _check_tls_files(tls)
     return grpc.ssl_server_credentials(
         [(tls.key_file.read_bytes(), tls.certificate_file.read_bytes())],
         root_certificates=tls.client_ca_file.read_bytes(),
         require_client_auth=True,
     )
+
+
+def _check_tls_files(tls: TlsConfig) -> None:
+    """Raises ListenError naming the setting whose file is at fault; gRPC would only say that it cannot listen."""
+    for name, path in tls:
+        try:
+            path.read_bytes()
+        except OSError as error:
+            raise ListenError(f"tls.{name}: {path} cannot be read ({error.strerror})") from error
+    for name, path in (("certificate_file", tls.certificate_file), ("client_ca_file", tls.client_ca_file)):
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(path)
+        except ssl.SSLError as error:
+            raise ListenError(f"tls.{name}: {path} holds no certificate as PEM") from error
+    try:  # a password, lest OpenSSL ask the terminal for one
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate_file, tls.key_file, password="")
+    except ssl.SSLError as error:
+        fault = "is not the key of tls.certificate_file" if "MISMATCH" in str(error) else "holds no private key as PEM"
+        raise ListenError(f"tls.key_file: {tls.key_file} {fault}") from error
 
 
 def _remove(path: pathlib.Path) -> None:

@@ -18,6 +18,7 @@ A run, in order:
                        sha256: of the content, 64 lower-case hex digits
     daemon  DATA …     the content of the files, one after the other, without separators
     init    STAGED
+                       STAGE, DATA and STAGED come as often as it takes to name all directories and files
     daemon  START      {"argv": [str, …],        the command; argv[0] is looked up in PATH
                         "env": {name: value},    the whole environment
                         "cwd": path,             below the skill root, "" is the root
@@ -74,7 +75,7 @@ DATA_MAX = 65_536
 FROM_INIT_MAX = DATA_MAX
 """Largest payload that init may send."""
 TO_INIT_MAX = 8 * 1024 * 1024
-"""Largest payload that the daemon may send: a STAGE frame with every entry of a bundle."""
+"""Largest payload that the daemon may send."""
 
 
 class FrameType(IntEnum):

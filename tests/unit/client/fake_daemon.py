@@ -75,15 +75,21 @@ def queued() -> run_pb2.RunEvent:
     return run_pb2.RunEvent(queued=run_pb2.Queued())
 
 
-def started() -> run_pb2.RunEvent:
+def started(**limits: Any) -> run_pb2.RunEvent:
+    """`limits`: fields of Limits that are not as usual."""
+    usual: dict[str, Any] = {
+        "wall_time": duration_pb2.Duration(seconds=30),
+        "memory_bytes": 256 * 1024 * 1024,
+        "output_bytes": 1024,
+        "artifact_count": 10,
+        "artifact_bytes": 4096,
+    }
     return run_pb2.RunEvent(
         started=run_pb2.Started(
             policy=run_pb2.EffectivePolicy(
                 interpreter="python",
                 command=["python3", "scripts/run.py"],
-                limits=limits_pb2.Limits(
-                    wall_time=duration_pb2.Duration(seconds=30), memory_bytes=256 * 1024 * 1024, output_bytes=1024
-                ),
+                limits=limits_pb2.Limits(**{**usual, **limits}),
                 network=run_pb2.NETWORK_NONE,
             ),
             image_digest="sha256:" + "a" * 64,
@@ -185,6 +191,7 @@ class FakeDaemon(script_runner_pb2_grpc.ScriptRunnerServiceServicer, bundle_stor
         self.bundle_entries_max = 10_000
         self.bundle_bytes_max = 64 * 1024 * 1024
         self.runs: list[run_pb2.Run] = []
+        self.pages: Callable[[str], script_runner_pb2.ListRunsResponse] | None = None
         self.version = "0.1.0"
         self.warnings: list[str] = []
         self._server: grpc.Server | None = None
@@ -294,6 +301,8 @@ class FakeDaemon(script_runner_pb2_grpc.ScriptRunnerServiceServicer, bundle_stor
         self, request: script_runner_pb2.ListRunsRequest, _context: grpc.ServicerContext
     ) -> script_runner_pb2.ListRunsResponse:
         self.calls.append("ListRuns")
+        if self.pages is not None:
+            return self.pages(request.page_token)
         start = int(request.page_token or 0)
         end = start + request.page_size
         return script_runner_pb2.ListRunsResponse(

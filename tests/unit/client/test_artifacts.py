@@ -1,7 +1,10 @@
 """Saving artifacts: whatever their names say, nothing outside the directory is touched."""
 
+import contextlib
 import hashlib
+import os
 import pathlib
+import subprocess
 
 import pytest
 import skilljail
@@ -63,6 +66,117 @@ def test_hostile_path_is_refused_and_nothing_is_written(tmp_path: pathlib.Path, 
         artifact(path).save(target)
     assert tree(tmp_path) == {"dir": None}
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".git",
+        ".GIT",
+        ".Hg",
+        ".svn",
+        ".\u017fvn",
+        ".git.",
+        ".git . ",
+        ".git::$INDEX_ALLOCATION",
+        ".g\u200cit",
+        "\ufeff.git",
+        ".gi\u206ft",
+        ".git\u200b",
+        "git~1",
+        "GIT~2 ",
+        "hg~1",
+        "svn~1",
+    ],
+)
+def test_repository_is_never_written(tmp_path: pathlib.Path, name: str) -> None:
+    target = tmp_path / "dir"
+    target.mkdir()
+    for path in (name, f"{name}/config", f"out/sub/{name}/hooks/x"):
+        with pytest.raises(skilljail.ArtifactRefused, match="version control.* under another name") as caught:
+            artifact(path).save(target)
+        assert caught.value.reason == "ARTIFACT_REFUSED"
+        assert str(caught.value).isprintable()
+    assert tree(tmp_path) == {"dir": None}
+
+
+@pytest.mark.parametrize("name", [".gitignore", ".github", "git", "hg", ".git-x", "x.git", "git~", "a~1"])
+def test_names_that_only_look_like_a_repository_are_saved(tmp_path: pathlib.Path, name: str) -> None:
+    artifact(f"{name}/{name}").save(tmp_path)
+    assert tree(tmp_path) == {name: None, f"{name}/{name}": b"content"}
+
+
+@pytest.mark.parametrize("name", ["HEAD", "head", "HEAD."])
+@pytest.mark.parametrize("content", [b"ref: refs/heads/x\n", b"ref:\n refs/x", b"a" * 40, b"A" * 64 + b"\n"])
+def test_directory_never_becomes_a_bare_repository(tmp_path: pathlib.Path, name: str, content: bytes) -> None:
+    with pytest.raises(skilljail.ArtifactRefused, match="bare repository"):
+        artifact(f"out/{name}", content).save(tmp_path / "dir")
+    artifact("out/HEAD", b"a heading\n").save(tmp_path)
+    artifact("out/other", content).save(tmp_path)
+    assert tree(tmp_path) == {"out": None, "out/HEAD": b"a heading\n", "out/other": content}
+
+
+GIT_CONFIG = (
+    b'[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = "%s"\n\tfsmonitor = "touch PWNED; false"\n'
+)
+
+
+@pytest.mark.parametrize("prefix", ["out/sub/.git", "out/sub"])
+def test_git_in_the_directory_executes_nothing(tmp_path: pathlib.Path, prefix: str) -> None:
+    where = tmp_path / "dir" / "out" / "sub"
+    contents = {
+        "HEAD": b"ref: refs/heads/main\n",
+        "config": GIT_CONFIG % str(where).encode(),
+        "objects/x": b"",
+        "refs/x": b"",
+    }
+    for name, content in {f"{prefix}/{name}": one for name, one in contents.items()}.items():
+        with contextlib.suppress(skilljail.ArtifactRefused):
+            artifact(name, content).save(tmp_path / "dir")
+    artifact("out/sub/a.txt").save(tmp_path / "dir")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    subprocess.run(["git", "status"], cwd=where, env=environment, check=False, capture_output=True, timeout=30)
+    assert not list(tmp_path.rglob("PWNED"))
+
+
+def result_with(*artifacts: skilljail.Artifact) -> skilljail.RunResult:
+    return skilljail.RunResult(
+        run_id="run-1",
+        outcome=skilljail.Outcome.EXITED,
+        exit_code=0,
+        signal=None,
+        message="",
+        usage=skilljail.Usage(0.1, None, None, 0, 0, False, None, None, False),
+        phases=skilljail.Phases(None, None, None, None, None),
+        artifacts=artifacts,
+        skipped_artifacts=(),
+        skipped_artifacts_omitted=0,
+        stdout=b"",
+        stderr=b"",
+        started=None,
+    )
+
+
+def test_what_is_safe_is_saved_and_the_rest_is_told(tmp_path: pathlib.Path) -> None:
+    result = result_with(artifact("a"), artifact(".git/config"), artifact("b"), artifact("../x"), artifact("c"))
+    target = tmp_path / "dir"
+    with pytest.raises(skilljail.ArtifactRefused) as caught:
+        result.save_artifacts(target)
+    assert tree(tmp_path) == {"dir": None, "dir/a": b"content", "dir/b": b"content", "dir/c": b"content"}
+    assert caught.value.saved == (target / "a", target / "b", target / "c")
+    assert [one.metadata["path"] for one in caught.value.refusals] == [".git/config", "../x"]
+    assert str(caught.value) == f"{caught.value.refusals[0]} (and 1 more was not saved; 3 were)"
+
+
+def test_a_single_refusal_is_raised_as_it_is(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a").write_text("mine")
+    with pytest.raises(skilljail.ArtifactRefused, match="already has something of that name") as caught:
+        result_with(artifact("a"), artifact("b")).save_artifacts(tmp_path)
+    assert (caught.value.reason, caught.value.saved) == ("ARTIFACT_EXISTS", (tmp_path / "b",))
+    assert [str(one) for one in caught.value.refusals] == [str(caught.value)]
+    with pytest.raises(skilljail.ArtifactRefused) as alone:
+        artifact("a").save(tmp_path)
+    assert (alone.value.saved, alone.value.refusals) == ((), (alone.value,))
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

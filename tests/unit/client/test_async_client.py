@@ -4,6 +4,7 @@ import asyncio
 import pathlib
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -12,7 +13,7 @@ from skilljail._bundle import Bundle
 from skilljail.v1 import run_pb2
 
 from .fake_daemon import RUN_ID, FakeDaemon, Refusal, events, finished, output, queued, started
-from .test_stream import endless
+from .test_stream import beats_for_ever, endless, silent_for_ever
 
 
 async def test_run_is_the_same_as_with_the_blocking_client(fake: FakeDaemon, skill: pathlib.Path) -> None:
@@ -67,6 +68,20 @@ async def test_cancelling_the_task_kills_the_run_at_once(fake: FakeDaemon, skill
         assert time.monotonic() - before < 1
         fake.script = lambda *_: events(b"still usable")
         assert (await client.run(skill, "scripts/run.py")).stdout == b"still usable"
+
+
+@pytest.mark.parametrize("script", [beats_for_ever, silent_for_ever])
+async def test_run_that_never_ends_is_given_up(
+    fake: FakeDaemon, skill: pathlib.Path, monkeypatch: pytest.MonkeyPatch, script: Any
+) -> None:
+    monkeypatch.setattr("skilljail._patience.GRACE_SECONDS", 0.4)
+    fake.script = script
+    async with skilljail.AsyncClient(fake.address) as client:
+        with pytest.raises(skilljail.StreamBroken, match=r"has not ended the run 0\.5 s after its start") as caught:
+            async with asyncio.timeout(5):
+                await client.run(skill, "scripts/run.py")
+        assert caught.value.run_id == RUN_ID
+        assert await asyncio.to_thread(fake.dropped.wait, 5)
 
 
 async def test_timeout_of_the_caller_kills_the_run(fake: FakeDaemon, skill: pathlib.Path) -> None:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 import skilljail
-from skilljail.v1 import run_pb2
+from skilljail.v1 import run_pb2, script_runner_pb2
 
 from .fake_daemon import FakeDaemon
 
@@ -83,6 +83,56 @@ def test_runs_are_listed_over_all_pages_as_they_are_asked_for(fake: FakeDaemon, 
     assert fake.calls == ["ListRuns"] * 3
     with pytest.raises(skilljail.InvalidRequest, match="page_size"):
         next(client.list_runs(page_size=501))
+
+
+def page(token: str, *runs: run_pb2.Run) -> script_runner_pb2.ListRunsResponse:
+    return script_runner_pb2.ListRunsResponse(runs=runs, next_page_token=token)
+
+
+@pytest.mark.parametrize(
+    ("pages", "seen", "fault"),
+    [
+        ({"": page("a", remembered(1)), "a": page("a", remembered(1))}, 2, "a page token that it sent before"),
+        (
+            {"": page("a", remembered(1)), "a": page("b", remembered(2)), "b": page("a", remembered(3))},
+            3,
+            "a page token that it sent before",
+        ),
+        ({"": page("a", remembered(1)), "a": page("b")}, 1, "a page without runs that is not the last"),
+    ],
+)
+async def test_list_that_gets_nowhere_is_ended(
+    fake: FakeDaemon,
+    client: skilljail.Client,
+    pages: dict[str, script_runner_pb2.ListRunsResponse],
+    seen: int,
+    fault: str,
+) -> None:
+    def serve(token: str) -> script_runner_pb2.ListRunsResponse:
+        assert fake.calls.count("ListRuns") < 10
+        return pages[token]
+
+    fake.pages = serve
+    listed = []
+    with pytest.raises(skilljail.DaemonFault, match=fault):
+        listed.extend(one.run_id for one in client.list_runs())
+    fake.calls.clear()
+    got = []
+    async with skilljail.AsyncClient(fake.address) as other:
+        with pytest.raises(skilljail.DaemonFault, match=fault):
+            async for run in other.list_runs():
+                got.append(run.run_id)  # noqa: PERF401  # what came before the fault is kept
+    assert len(got) == seen
+
+
+def test_impossible_limits_of_a_remembered_run_are_the_daemons_fault(
+    fake: FakeDaemon, client: skilljail.Client
+) -> None:
+    run = remembered(1)
+    run.policy.limits.cpus = float("inf")
+    fake.runs = [run]
+    with pytest.raises(skilljail.DaemonFault, match=r"limits\.cpus must"):
+        client.get_run("run-1")
 
 
 async def test_asynchronous_client_has_the_same_methods(fake: FakeDaemon) -> None:

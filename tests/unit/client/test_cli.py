@@ -1,6 +1,7 @@
 """The command `skilljail`, as a process."""
 
 import base64
+import dataclasses
 import json
 import os
 import pathlib
@@ -12,11 +13,14 @@ import time
 
 import grpc
 import pytest
+from skilljail import Outcome
 from skilljail.cli import main
+from skilljail.cli.run import _status as run_status
 from skilljail.cli.terminal import harmless
 from skilljail.v1 import run_pb2
 
 from .fake_daemon import FakeDaemon, Refusal, events, finished, queued, started
+from .test_artifacts import result_with
 from .test_stream import endless
 
 COMMAND = [sys.executable, "-c", "import sys; from skilljail.cli import main; sys.exit(main())"]
@@ -173,6 +177,77 @@ def test_artifacts_are_saved_and_named(fake: FakeDaemon, skill: pathlib.Path, tm
         "empty directory, or pass overwrite=True (here: --overwrite)\n"
     )
     assert skilljail(fake, *arguments, "--overwrite").returncode == 0
+
+
+def test_safe_artifacts_are_saved_and_each_refused_one_is_told(
+    fake: FakeDaemon, skill: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    fake.script = lambda *_: events(artifacts={"a/.git/config": b"1", "b": b"2", "GIT~1": b"3", "c": b"4"})
+    target = tmp_path / "made"
+    done = skilljail(fake, "run", str(skill), "scripts/run.py", "--artifacts", str(target), "--json")
+    assert done.returncode == 125
+    lines = done.stderr.decode().splitlines()
+    assert [line.partition(" was not saved: ")[0] for line in lines[:2]] == [
+        "skilljail: the artifact 'a/.git/config'",
+        "skilljail: the artifact 'GIT~1'",
+    ]
+    assert lines[2:] == [f"skilljail: saved {target}/b", f"skilljail: saved {target}/c"]
+    told = json.loads(done.stdout)
+    assert told["saved"] == [f"{target}/b", f"{target}/c"]
+    assert [(one["path"], one["reason"]) for one in told["not_saved"]] == [
+        ("a/.git/config", "ARTIFACT_REFUSED"),
+        ("GIT~1", "ARTIFACT_REFUSED"),
+    ]
+    assert sorted(one.name for one in target.iterdir()) == ["b", "c"]
+
+
+def test_search_that_ended_early_is_told_as_such(fake: FakeDaemon, skill: pathlib.Path) -> None:
+    skipped = [
+        run_pb2.SkippedArtifact(path=".", reason=run_pb2.SKIP_REASON_TIME_LIMIT),
+        run_pb2.SkippedArtifact(path="a", reason=run_pb2.SKIP_REASON_SIZE_LIMIT),
+    ]
+    fake.script = lambda *_: [queued(), started(), finished(skipped_artifacts=skipped)]
+    done = skilljail(fake, "run", str(skill), "scripts/run.py", "--json", "--artifact", "*")
+    assert (done.returncode, done.stderr.decode()) == (
+        0,
+        "skilljail: the search for artifacts ended early (TIME_LIMIT); some may be missing\n"
+        "skilljail: not brought back: a (SIZE_LIMIT)\n",
+    )
+
+
+def test_impossible_signal_is_no_success(fake: FakeDaemon, skill: pathlib.Path) -> None:
+    fake.script = lambda *_: [queued(), started(), finished(run_pb2.OUTCOME_SIGNALED, None, signal=128)]
+    done = skilljail(fake, "run", str(skill), "scripts/run.py")
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert "impossible signal 128" in done.stderr.decode()
+
+
+@pytest.mark.parametrize("outcome", [*Outcome, Outcome("UNKNOWN_99")])
+@pytest.mark.parametrize("number", [None, 0, -128, 128, 384])
+def test_status_is_zero_for_a_script_that_exited_only(outcome: Outcome, number: int | None) -> None:
+    result = dataclasses.replace(result_with(), outcome=outcome, exit_code=0, signal=number)
+    assert (run_status(result) % 256 == 0) is (outcome is Outcome.EXITED)
+
+
+def test_daemon_cannot_forge_lines(fake: FakeDaemon, skill: pathlib.Path) -> None:
+    forged = "it failed\nskilljail: EXITED: the script ended with status 0"
+    skipped = [run_pb2.SkippedArtifact(path="a\nskilljail: saved b", reason=run_pb2.SKIP_REASON_SIZE_LIMIT)]
+    outcome = run_pb2.OUTCOME_SANDBOX_ERROR
+    fake.script = lambda *_: [
+        queued(),
+        started(),
+        finished(outcome, None, message=forged, skipped_artifacts=skipped),
+    ]
+    done = skilljail(fake, "run", str(skill), "scripts/run.py")
+    assert (done.returncode, done.stderr.decode()) == (
+        125,
+        "skilljail: not brought back: a\\nskilljail: saved b (SIZE_LIMIT)\n"
+        "skilljail: SANDBOX_ERROR: it failed\\nskilljail: EXITED: the script ended with status 0\n",
+    )
+    fake.warnings = ["old\nok    engine: new"]
+    assert "warn  engine: old\\nok    engine: new" in skilljail(fake, "doctor").stdout.decode().splitlines()
+    fake.version = "1\nok    engine: new"
+    assert skilljail(fake, "doctor").stdout.decode().splitlines().count("ok    engine: new") == 0
 
 
 def test_patterns_that_nothing_matches_are_told(fake: FakeDaemon, skill: pathlib.Path) -> None:

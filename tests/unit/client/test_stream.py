@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 import skilljail
+from google.protobuf import duration_pb2
 from skilljail.v1 import run_pb2
 
 from .fake_daemon import (
@@ -24,6 +25,9 @@ from .fake_daemon import (
     queued,
     started,
 )
+
+SIGNALED, CANCELLED = run_pb2.OUTCOME_SIGNALED, run_pb2.OUTCOME_CANCELLED
+STDERR = run_pb2.OUTPUT_STREAM_STDERR
 
 
 def test_result_has_everything(fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path) -> None:
@@ -138,6 +142,35 @@ def with_fields(event: run_pb2.RunEvent, **fields: Any) -> run_pb2.RunEvent:
             [queued(), started(), chunk("x", b"1"), finished(artifacts=[artifact("x", b"1")] * 2)],
             "names the artifact 'x' twice",
         ),
+        ([queued(), started(), finished(SIGNALED, None, signal=128)], "impossible signal 128"),
+        ([queued(), started(), finished(SIGNALED, None, signal=65)], "impossible signal 65"),
+        ([queued(), started(), finished(SIGNALED, None, signal=0)], "impossible signal 0"),
+        ([queued(), started(), finished(run_pb2.OUTCOME_WALL_TIMEOUT, None, signal=-1)], "impossible signal -1"),
+        ([queued(), started(), finished(SIGNALED, None)], "a signal ended the script and has none"),
+        ([queued(), finished(SIGNALED, None, signal=9)], "a signal of a script that never started"),
+        ([queued(), started(), output(b"", 0), finished()], "a piece of output of 0 bytes"),
+        ([queued(), started(), output(b"x" * 65_537, 0), finished()], "a piece of output of 65,537 bytes"),
+        (
+            [queued(), started(output_bytes=3), output(b"ab", 0), output(b"cd", 0, STDERR), finished()],
+            "more output than the 3 bytes",
+        ),
+        ([queued(), started(artifact_count=1), chunk("a", b""), chunk("b", b"")], "more artifacts than the 1 that"),
+        (
+            [queued(), started(artifact_count=1), finished(artifacts=[artifact("a", b""), artifact("b", b"")])],
+            "more artifacts than the 1 that",
+        ),
+        (
+            [queued(), started(artifact_bytes=3), chunk("a", b"12"), chunk("b", b"34"), finished()],
+            "more of artifacts than the 3 bytes",
+        ),
+        ([queued(), started(), chunk("a", b""), chunk("a", b""), finished()], "a piece of an artifact of 0 bytes"),
+        ([queued(), started(), chunk("a", b"x" * 65_537), finished()], "a piece of an artifact of 65,537 bytes"),
+        ([queued(), started(), chunk("a" * 1025, b"x"), finished()], "path of an artifact is longer than 1,024 bytes"),
+        ([queued(), finished(exit_code=None, outcome=CANCELLED, artifacts=[artifact("a", b"")])], "never started"),
+        ([queued(), started(output_bytes=0), finished()], "without telling its output_bytes"),
+        ([queued(), started(wall_time=None), finished()], "without telling its wall_seconds"),
+        ([queued(), started(wall_time=duration_pb2.Duration(seconds=2**40)), finished()], "limits.wall_seconds must"),
+        ([queued(), started(cpus=float("inf")), finished()], "limits.cpus must"),
     ],
 )
 def test_stream_that_breaks_the_contract_has_no_result(
@@ -156,6 +189,139 @@ def test_stream_that_breaks_the_contract_has_no_result(
         stream.wait()
     with pytest.raises(skilljail.StreamBroken):
         _ = stream.result
+
+
+@pytest.mark.parametrize(
+    ("asked", "got", "fault"),
+    [
+        ({"wall_seconds": 1.0}, {"wall_time": duration_pb2.Duration(seconds=2)}, "wall_seconds of 2, and 1 was asked"),
+        ({"output_bytes": 10}, {"output_bytes": 11}, "output_bytes of 11, and 10 was asked"),
+        ({"artifact_count": 1}, {"artifact_count": 2}, "artifact_count of 2, and 1 was asked"),
+        ({"artifact_bytes": 10}, {"artifact_bytes": 11}, "artifact_bytes of 11, and 10 was asked"),
+        ({"memory_bytes": 10}, {"memory_bytes": 11}, "memory_bytes of 11, and 10 was asked"),
+    ],
+)
+def test_run_that_gets_more_than_was_asked_for_is_left(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path, asked: Any, got: Any, fault: str
+) -> None:
+    fake.script = lambda *_: [queued(), started(**got), finished()]
+    with pytest.raises(skilljail.StreamBroken, match=fault):
+        client.run(skill, "scripts/run.py", limits=skilljail.Limits(**asked))
+    fake.script = lambda *_: [queued(), started(), finished()]
+    usual = {"wall_seconds": 30.0, "output_bytes": 1024, "artifact_count": 10, "artifact_bytes": 4096}
+    assert client.run(skill, "scripts/run.py", limits=skilljail.Limits(**usual)).ok  # type: ignore[arg-type]
+
+
+def test_output_and_artifacts_up_to_the_limits_are_good(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path
+) -> None:
+    fake.script = lambda *_: [
+        queued(),
+        started(output_bytes=4, artifact_count=2, artifact_bytes=3),
+        output(b"ab", 0),
+        output(b"cd", 0, STDERR),
+        chunk("a", b"12"),
+        chunk("a", b"3", 2),
+        chunk("b", b""),
+        finished(stdout_bytes=2, stderr_bytes=2, artifacts=[artifact("a", b"123"), artifact("b", b"")]),
+    ]
+    result = client.run(skill, "scripts/run.py")
+    assert (result.stdout, result.stderr) == (b"ab", b"cd")
+    assert [(one.path, one.content) for one in result.artifacts] == [("a", b"123"), ("b", b"")]
+
+
+def heartbeat() -> run_pb2.RunEvent:
+    return run_pb2.RunEvent(heartbeat=run_pb2.Heartbeat())
+
+
+SHORT = {"wall_time": duration_pb2.Duration(nanos=100_000_000), "artifact_bytes": 1}
+
+
+def beats_for_ever(_request: object, context: grpc.ServicerContext) -> Iterator[run_pb2.RunEvent]:
+    yield queued()
+    yield started(**SHORT)
+    while context.is_active():
+        yield heartbeat()
+        time.sleep(0.02)
+
+
+def drips_for_ever(_request: object, context: grpc.ServicerContext) -> Iterator[run_pb2.RunEvent]:
+    yield queued()
+    yield started(**SHORT)
+    offset = 0
+    while context.is_active():
+        yield output(b"x", offset)
+        offset += 1
+        time.sleep(0.02)
+
+
+def silent_for_ever(_request: object, context: grpc.ServicerContext) -> Iterator[run_pb2.RunEvent]:
+    yield queued()
+    yield started(**SHORT)
+    while context.is_active():
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("script", [beats_for_ever, drips_for_ever, silent_for_ever])
+def test_run_that_never_ends_is_given_up(
+    fake: FakeDaemon,
+    client: skilljail.Client,
+    skill: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: Any,
+) -> None:
+    monkeypatch.setattr("skilljail._patience.GRACE_SECONDS", 0.4)
+    fake.script = script
+    timer = threading.Timer(10, fake.stop)
+    timer.start()
+    before = time.monotonic()
+    with pytest.raises(
+        skilljail.StreamBroken, match=r"has not ended the run 0\.5 s after its start.* get_run"
+    ) as caught:
+        client.run(skill, "scripts/run.py")
+    timer.cancel()
+    assert 0.4 < time.monotonic() - before < 5
+    assert caught.value.run_id == RUN_ID
+    assert fake.dropped.wait(5)
+
+
+def test_caller_that_reads_slowly_uses_up_no_patience(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skilljail._patience.GRACE_SECONDS", 0.2)
+    fake.script = lambda *_: [queued(), started(**SHORT), heartbeat(), output(b"x", 0), finished(stdout_bytes=1)]
+    with client.stream(skill, "scripts/run.py") as stream:
+        for event in stream:
+            if isinstance(event, skilljail.Started):
+                time.sleep(1)
+    assert stream.result.stdout == b"x"
+
+
+def test_time_in_the_queue_uses_up_no_patience(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: object) -> Iterator[run_pb2.RunEvent]:
+        yield queued()
+        time.sleep(1)
+        yield heartbeat()
+        yield started(**SHORT)
+        yield finished()
+
+    monkeypatch.setattr("skilljail._patience.GRACE_SECONDS", 0.4)
+    fake.script = late
+    assert client.run(skill, "scripts/run.py").ok
+
+
+def test_finished_stream_leaves_no_thread_behind(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path
+) -> None:
+    client.run(skill, "scripts/run.py")
+    assert list(client.stream(skill, "scripts/run.py"))
+    with client.stream(skill, "scripts/run.py") as stream:
+        assert isinstance(next(stream), skilljail.Queued)
+        assert isinstance(next(stream), skilljail.Started)
+    time.sleep(0.1)
+    assert [one for one in threading.enumerate() if isinstance(one, threading.Timer)] == []
 
 
 def test_chunks_that_the_result_does_not_name_are_no_artifacts(
@@ -203,7 +369,7 @@ def test_error_of_the_daemon_after_the_start_is_no_result(
 
 def endless(_request: object, context: grpc.ServicerContext) -> Iterator[run_pb2.RunEvent]:
     yield queued()
-    yield started()
+    yield started(output_bytes=1 << 20)
     offset = 0
     while context.is_active():
         yield output(b"tick", offset)
@@ -290,7 +456,7 @@ def test_large_output_arrives_whole(fake: FakeDaemon, client: skilljail.Client, 
 
     def large(*_: object) -> Iterator[run_pb2.RunEvent]:
         yield queued()
-        yield started()
+        yield started(output_bytes=2 * count * len(piece))
         for number in range(count):
             yield output(piece, number * len(piece))
             yield output(piece, number * len(piece), run_pb2.OUTPUT_STREAM_STDERR)

@@ -1,5 +1,6 @@
 """A skill as it will be staged."""
 
+import collections
 import posixpath
 
 import pytest
@@ -9,6 +10,7 @@ from skilljail.v1 import bundle_store_pb2
 from skilljaild.bundles import bundle as module
 from skilljaild.bundles.bundle import MANIFEST_BYTES_MAX, Bundle, BundleFile, parse_manifest
 from skilljaild.bundles.digest import digest_of, is_digest
+from skilljaild.bundles.wire import count_fields
 from skilljaild.errors import Reason, Refusal
 from skilljaild.paths import path_fault
 
@@ -183,7 +185,12 @@ def test_fields_of_a_later_version_are_passed_over(unknown: bytes) -> None:
 def test_parents_are_counted_while_they_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[str] = []
     parent = module._parent
-    monkeypatch.setattr(module, "_parent", lambda path: looked_at.append(path) or parent(path))
+
+    def watched(path: str) -> str:
+        looked_at.append(path)
+        return parent(path)
+
+    monkeypatch.setattr(module, "_parent", watched)
     deep = [file("/".join([f"{number}"] * 32)) for number in range(5_000)]
     with pytest.raises(Refusal, match=r"at least 10,001 files and directories, at most 10,000 are taken") as caught:
         Bundle.of(deep, [], bytes_max=100, entries_max=10_000)
@@ -233,3 +240,10 @@ def test_whatever_a_manifest_says_it_is_a_sound_bundle_or_refused(data: bytes) -
         assert posixpath.dirname(directory) in made
         made.add(directory)
     assert all(posixpath.dirname(path) in made for path in found.files)
+
+
+@given(MANIFESTS)
+def test_what_is_counted_in_the_bytes_is_what_the_parser_finds(data: bytes) -> None:
+    message = bundle_store_pb2.BundleManifest.FromString(data)
+    assert count_fields(data, 1_000) == collections.Counter({1: len(message.files), 2: len(message.directories)})
+    assert count_fields(data, 3).total() == min(3, len(message.files) + len(message.directories))

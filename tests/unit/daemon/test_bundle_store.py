@@ -1,13 +1,18 @@
 """The store's service on a socket."""
 
 import asyncio
+import contextlib
 import pathlib
+import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc
 import pytest
 from skilljail.v1 import bundle_store_pb2
 from skilljaild.bundles.digest import digest_of
+from skilljaild.bundles.store import BLOCK_BYTES, WRITERS_MAX, BlobStore, BlobWriter
+from skilljaild.service import bundle_store as module
 
 from .fake_service import Service, reason_of, serving
 
@@ -55,6 +60,30 @@ async def refused(service: Service, *requests: bundle_store_pb2.UploadRequest) -
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await upload(service, *requests)
     assert not list(service.directory.rglob("new-*"))
+    return reason_of(caught.value)[:2]
+
+
+def check_idle(service: Service) -> None:
+    """Nothing of any upload is left, on disk or in the account."""
+    store = service.stores.of("local")
+    kept = list(store._directory.iterdir())
+    assert not [path for path in kept if path.name.startswith("new-")]
+    assert store._writers == 0
+    assert store._bytes == sum(max(path.stat().st_size, BLOCK_BYTES) for path in kept)
+
+
+async def until_idle(service: Service) -> None:
+    """Waits for the end of uploads that were broken off."""
+    async with asyncio.timeout(5):
+        while service.stores.of("local")._writers or list(service.directory.rglob("new-*")):
+            await asyncio.sleep(0.01)
+    check_idle(service)
+
+
+async def ended(call: Any) -> tuple[grpc.StatusCode, str]:
+    """Why a call was refused."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
     return reason_of(caught.value)[:2]
 
 
@@ -131,6 +160,103 @@ async def test_an_upload_that_is_broken_off_leaves_nothing(service: Service) -> 
         while list(service.directory.rglob("new-*")):
             await asyncio.sleep(0.01)
     assert await missing(service, b"abc") == [b"abc"]
+
+
+async def test_an_upload_that_falls_silent_is_ended_and_leaves_nothing(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "IDLE_SECONDS_MAX", 0.2)
+    for said in ([], [header(digest_of(b"abc"), 3)], [header(digest_of(b"abc"), 3), data(b"ab")]):
+        call = service.store.Upload()
+        for request in said:
+            await call.write(request)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await asyncio.wait_for(call, 5)
+        assert reason_of(caught.value)[:2] == (INVALID, "REQUEST_INVALID")
+        assert "sent nothing for 0.2 seconds" in str(caught.value.details())
+    check_idle(service)
+
+
+async def test_an_upload_may_take_longer_than_a_pause(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IDLE_SECONDS_MAX", 0.5)
+    call = service.store.Upload()
+    await call.write(header(digest_of(b"abcd"), 4))
+    for letter in b"abcd":
+        await asyncio.sleep(0.2)
+        await call.write(data(bytes([letter])))
+    await call.done_writing()
+    assert (await call).blobs_stored == 1
+
+
+async def test_what_uploads_announce_is_all_that_comes_onto_the_disk(service: Service) -> None:
+    """The store takes 4 MiB: what is not committed yet counts too."""
+    calls = [service.store.Upload() for _ in range(3)]
+    content = bytes(MIB)
+    for call in calls:
+        await call.write(header(digest_of(content + bytes(MIB // 2)), MIB + MIB // 2))
+        with contextlib.suppress(asyncio.InvalidStateError):  # the one too many is refused already
+            await call.write(data(content))
+    tasks = [asyncio.ensure_future(ended(call)) for call in calls]
+    (refused_call,) = (await asyncio.wait(tasks, timeout=5, return_when=asyncio.FIRST_COMPLETED))[0]
+    assert refused_call.result() == (grpc.StatusCode.RESOURCE_EXHAUSTED, "STORE_FULL")
+    assert sum(path.stat().st_size for path in service.directory.rglob("new-*")) <= 4 * MIB
+    for call in calls:
+        call.cancel()
+    await until_idle(service)
+    assert await upload(service, *blob(bytes(4 * MIB))) == 1
+
+
+async def test_many_uploads_at_once_wait_for_each_other(service: Service) -> None:
+    contents = [b"%d" % number for number in range(60)]
+    assert await asyncio.gather(*(upload(service, *blob(content)) for content in contents)) == [1] * 60
+    assert await missing(service, *contents) == []
+    check_idle(service)
+
+
+async def test_an_upload_that_finds_no_place_is_refused_and_may_come_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PLACE_SECONDS_MAX", 0.2)
+    calls = [service.store.Upload() for _ in range(WRITERS_MAX)]
+    for call in calls:
+        await call.write(header(digest_of(b"abc"), 3))
+    async with asyncio.timeout(5):
+        while service.stores.of("local")._writers < WRITERS_MAX:
+            await asyncio.sleep(0.01)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await upload(service, *blob(b"x"))
+    assert reason_of(caught.value)[:2] == (grpc.StatusCode.RESOURCE_EXHAUSTED, "STORE_FULL")
+    assert "16 uploads are under way" in str(caught.value.details())
+    # Who has nothing to store needs no place.
+    assert await upload(service) == 0
+    for call in calls:
+        call.cancel()
+    await until_idle(service)
+    assert await upload(service, *blob(b"x")) == 1
+
+
+async def test_an_upload_that_is_broken_off_while_it_begins_leaves_nothing(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that opens the file goes on when the call is cancelled."""
+    begun, go_on = threading.Event(), threading.Event()
+    writer = BlobStore.writer
+
+    def slow(store: BlobStore, digest: str, size: int) -> BlobWriter:
+        begun.set()
+        assert go_on.wait(10)
+        return writer(store, digest, size)
+
+    monkeypatch.setattr(BlobStore, "writer", slow)
+    call = service.store.Upload()
+    await call.write(header(digest_of(b"abc"), 3))
+    assert await asyncio.to_thread(begun.wait, 10)
+    call.cancel()
+    await asyncio.sleep(0.2)
+    go_on.set()
+    await until_idle(service)
+    await asyncio.sleep(0.1)
+    check_idle(service)
 
 
 @pytest.mark.parametrize("digests", [["x"], [digest_of(b"").upper()], [digest_of(b""), ""], [digest_of(b"")] * 10_001])

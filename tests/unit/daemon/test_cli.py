@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import skilljaild
+from skilljaild import images
 from skilljaild.cli import main
 from skilljaild.engines.base import EngineUnavailable, Image
 from skilljaild.engines.floor import FloorError
@@ -80,7 +81,10 @@ def test_a_command_line_that_makes_no_sense_is_status_2(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--set", "limits.ceiling.memry_bytes=1"), "limits.ceiling.memry_bytes: there is no such setting; did you mean"),
+        (
+            ("--set", "limits.ceiling.memry_bytes=1"),
+            "limits.ceiling.memry_bytes: there is no such setting; did you mean",
+        ),
         (("--set", "limits=5", "--set", "limits.default.pids=4"), "--set limits.default.pids=4: limits is a table"),
         (("--listen", "127.0.0.1:99999", "--insecure"), "listen: the port of '127.0.0.1:99999' is not one from"),
         (("--set", "listen"), "--set listen: write it as NAME=VALUE"),
@@ -148,7 +152,10 @@ def test_a_broken_installation_is_status_3_and_its_mend_is_told(
     monkeypatch.setattr("skilljaild.cli.doctor.container_floor", broken)
     done = Ended(capsys, "doctor", "--state-dir", str(tmp_path), "--engine-url", NO_ENGINE)
     assert done.status == 1
-    assert done.stdout.splitlines()[0] == "MISS  container floor: the container floor cannot be read (x); install skilljail again"
+    assert (
+        done.stdout.splitlines()[0]
+        == "MISS  container floor: the container floor cannot be read (x); install skilljail again"
+    )
 
 
 def test_an_engine_that_goes_away_while_the_doctor_looks_is_told(
@@ -156,12 +163,14 @@ def test_an_engine_that_goes_away_while_the_doctor_looks_is_told(
 ) -> None:
     class Vanishing(FakeEngine):
         async def image(self, reference: str) -> Image:
-            raise EngineUnavailable("the engine went away; start it")
+            raise EngineUnavailable(f"the engine went away before it told of {reference}; start it")
 
     monkeypatch.setattr("skilljaild.cli.doctor.make_engine", lambda _: Vanishing())
     done = Ended(capsys, "doctor", "--state-dir", str(tmp_path))
     assert (done.status, done.stderr) == (1, "")
-    assert done.stdout.splitlines()[-1] == "MISS  engine: the engine went away; start it"
+    reference = images.reference("python")
+    told = f"MISS  engine: the engine went away before it told of {reference}; start it"
+    assert done.stdout.splitlines()[-1] == told
 
 
 def test_the_doctor_tells_what_is_there_and_what_to_do_about_the_rest(

@@ -154,7 +154,9 @@ def test_no_time_is_without_end(setting: str, value: str) -> None:
 @pytest.mark.parametrize("table", ["default", "ceiling"])
 def test_two_limits_in_the_file_leave_the_others_at_their_defaults(tmp_path: pathlib.Path, table: str) -> None:
     file = tmp_path / "skilljaild.toml"
-    file.write_text(f'[limits.{table}]\npids = 99\noutput_bytes = "9MiB"\n'.replace("99", "129" if table == "ceiling" else "99"))
+    file.write_text(
+        f'[limits.{table}]\npids = 99\noutput_bytes = "9MiB"\n'.replace("99", "129" if table == "ceiling" else "99")
+    )
     before, after = getattr(load(None, {}).limits, table), getattr(load(file, {}).limits, table)
     changed = {name: value for name, value in after if value != getattr(before, name)}
     assert changed == {"pids": 129 if table == "ceiling" else 99, "output_bytes": 9 * MIB}
@@ -233,10 +235,14 @@ def test_an_unknown_name_in_the_file_or_in_a_variable_is_refused(
 ) -> None:
     file = tmp_path / "skilljaild.toml"
     file.write_text("[limits.ceiling]\nmemry_bytes = 1\n")
-    with pytest.raises(ConfigError, match=r"limits\.ceiling\.memry_bytes: there is no .* limits\.ceiling\.memory_bytes\?"):
+    with pytest.raises(
+        ConfigError, match=r"limits\.ceiling\.memry_bytes: there is no .* limits\.ceiling\.memory_bytes\?"
+    ):
         load(file, {})
     monkeypatch.setenv("SKILLJAILD_LIMITS__CEILING__MEMRY_BYTES", "1")
-    with pytest.raises(ConfigError, match=r"limits\.ceiling\.memry_bytes: there is no .* limits\.ceiling\.memory_bytes\?"):
+    with pytest.raises(
+        ConfigError, match=r"limits\.ceiling\.memry_bytes: there is no .* limits\.ceiling\.memory_bytes\?"
+    ):
         load(None, {})
 
 

@@ -17,12 +17,12 @@ from skilljail.v1 import limits_pb2, script_runner_pb2
 from skilljaild.assets import sandbox_images_directory
 from skilljaild.bundles.store import BlobStore
 from skilljaild.config import BundleConfig, CeilingLimits, DefaultLimits
+from skilljaild.engines import floor as floor_module
 from skilljaild.engines.base import Image, SandboxSpec
 from skilljaild.engines.docker.config import container_config
 from skilljaild.engines.docker.dialect import Dialect, DockerDialect, PodmanDialect
 from skilljaild.engines.docker.inspection import checks
 from skilljaild.engines.docker.podman import spec_generator
-from skilljaild.engines import floor as floor_module
 from skilljaild.engines.floor import Floor, FloorError, container_floor
 from skilljaild.errors import Refusal
 from skilljaild.limits import Limits
@@ -494,9 +494,7 @@ def test_every_line_of_the_floor_is_a_field_that_something_reads() -> None:
     assert [name for name in fields if not any(f"floor.{name}" in source for source in sources)] == []
 
 
-@pytest.mark.parametrize(
-    "text", ["", "user = [", "user = 1", 'unknown = 1\n[work]\n[proc]\n', "\udcff"]
-)
+@pytest.mark.parametrize("text", ["", "user = [", "user = 1", "unknown = 1\n[work]\n[proc]\n", "\udcff"])
 def test_a_broken_floor_is_told_with_its_mend(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:

@@ -97,7 +97,7 @@ async def test_a_whole_conversation_says_and_hears_what_the_protocol_asks_for() 
         stream.put(piece)
     assert await conversation.ready() == good_facts()
     entry: dict[str, object] = {"path": "a", "size": 70_000, "executable": False, "sha256": "0" * 64}
-    await conversation.stage(("d",), [entry], contents(bytes(70_000), b""))
+    await conversation.stage(("d",), [entry], contents(bytes(70_000)))
     await conversation.start({"argv": ["x"]}, b"in")
     assert await listed(conversation.output(1_000)) == [
         Output(1, 0, b"a"),
@@ -140,10 +140,71 @@ async def test_cancel_is_one_frame() -> None:
 async def test_much_content_is_written_in_bounded_pieces() -> None:
     stream = FakeStream()
     stream.put(STAGED)
-    await Conversation(stream).stage([], [], contents(bytes(1_000_000)))
+    await Conversation(stream).stage([], [entry("a", 1_000_000)], contents(bytes(1_000_000)))
     assert max(map(len, stream.written)) <= module.WRITE_BYTES + frames.DATA_MAX + 5
     received = [stream.received.get_nowait() for _ in range(stream.received.qsize())]
     assert sum(len(frame.payload) for frame in received[1:]) == 1_000_000
+
+
+def entry(path: str, size: int = 0) -> dict[str, object]:
+    """A file's entry in a STAGE frame."""
+    return {"path": path, "size": size, "executable": False, "sha256": "0" * 64}
+
+
+async def staged_in_turns(
+    directories: list[str], entries: list[dict[str, object]], sizes: list[int]
+) -> list[tuple[list[str], list[dict[str, object]], bytes]]:
+    """What an init hears that takes STAGE frames one after the other: directories, files and their content."""
+    stream = FakeStream()
+    turns: list[tuple[list[str], list[dict[str, object]], bytes]] = []
+
+    async def init() -> None:
+        while True:
+            order = await stream.received.get()
+            assert order.type is FrameType.STAGE
+            assert len(order.payload) <= 1 << 20
+            files: Any = order.json()["files"]
+            content = b""
+            while len(content) < sum(one["size"] for one in files):
+                piece = await stream.received.get()
+                assert piece.type is FrameType.DATA
+                content += piece.payload
+            said: Any = order.json()["directories"]
+            turns.append((said, files, content))
+            stream.put(STAGED)
+
+    task = asyncio.create_task(init())
+    pieces = (bytes([number % 256]) * size for number, size in enumerate(sizes))
+    await asyncio.wait_for(Conversation(stream).stage(directories, entries, contents(*pieces)), 20)
+    assert stream.received.empty()
+    task.cancel()
+    return turns
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "𝄞"])
+async def test_the_largest_bundle_is_staged_in_turns_that_init_takes(letter: str) -> None:
+    """10,000 paths of 1,000 bytes are 11 MB of JSON and more."""
+    paths = [f"{number:04}" + letter * (996 // len(letter.encode())) for number in range(10_000)]
+    directories, entries = paths[:3_000], [entry(path, number % 3) for number, path in enumerate(paths[3_000:])]
+    sizes = [number % 3 for number in range(7_000)]
+    turns = await staged_in_turns(directories, entries, sizes)
+    assert len(turns) > 9
+    assert [path for turn in turns for path in turn[0]] == directories
+    assert [one for turn in turns for one in turn[1]] == entries
+    assert b"".join(turn[2] for turn in turns) == b"".join(bytes([n % 256]) * size for n, size in enumerate(sizes))
+
+
+@pytest.mark.parametrize(("directories", "entries"), [([], []), (["d"], []), ([], [entry("a", 3)])])
+async def test_a_small_bundle_is_staged_at_once(directories: list[str], entries: list[dict[str, object]]) -> None:
+    content = bytes(3 * len(entries))
+    assert await staged_in_turns(directories, entries, [3] * len(entries)) == [(directories, entries, content)]
+
+
+async def test_content_that_no_entry_names_is_a_fault() -> None:
+    stream = FakeStream()
+    stream.put(STAGED)
+    with pytest.raises(ValueError, match="3 bytes of content that belong to no entry"):
+        await Conversation(stream).stage([], [], contents(b"abc"))
 
 
 # What comes up

@@ -191,9 +191,7 @@ async def test_the_key_of_another_certificate_is_told(
     assert message == f"tls.key_file: {other.key} is not the key of tls.certificate_file"
 
 
-async def test_a_taken_port_is_told_as_such_with_tls_too(
-    directory: pathlib.Path, tls: dict[str, pathlib.Path]
-) -> None:
+async def test_a_taken_port_is_told_as_such_with_tls_too(directory: pathlib.Path, tls: dict[str, pathlib.Path]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -21,7 +21,6 @@ from skilljaild.errors import Reason, Refusal
 
 from .orders import put
 
-
 STORE_BYTES = 10 * BLOCK_BYTES
 
 
@@ -255,7 +254,9 @@ def test_what_a_full_store_holds_is_not_looked_through_for_each_blob(store: Blob
 
     class Watched(collections.OrderedDict[str, module._Blob]):
         def items(self) -> Any:
-            return (looked_at.append(digest) or (digest, blob) for digest, blob in super().items())
+            for digest, one in super().items():
+                looked_at.append(digest)
+                yield digest, one
 
     for number in range(9):
         put(store, blob(number))
@@ -277,11 +278,11 @@ def test_mtimes_are_written_at_most_once_a_minute_and_never_under_the_lock(
 
     now = time.time()
     digests = [put(store, blob(number)) for number in range(3)]
-    monkeypatch.setattr(module.os, "utime", utime)
+    monkeypatch.setattr(os, "utime", utime)
 
     def use(seconds: float) -> list[str]:
         written.clear()
-        monkeypatch.setattr(module.time, "time", lambda: now + seconds)
+        monkeypatch.setattr(time, "time", lambda: now + seconds)
         assert store.missing(digests) == []
         with store.pinned(digests):
             pass

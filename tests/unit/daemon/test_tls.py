@@ -201,6 +201,6 @@ async def test_key_and_certificate_that_cannot_be_read_are_told(
     wrong = settings(authority, server)
     wrong["tls"]["key_file"] = str(tmp_path / "nowhere.key")
     service = Service(tmp_path, **wrong)
-    with pytest.raises(Exception, match=r"cannot listen on localhost:0: .*nowhere\.key"):
+    with pytest.raises(Exception, match=r"tls\.key_file: .*nowhere\.key cannot be read"):
         await service.server.start()
     await asyncio.wait_for(service.server.stop(), 5)

@@ -2,15 +2,18 @@
 
 # ruff: noqa: S101
 
+import asyncio
 import contextlib
 import hashlib
 import os
 import pathlib
 import stat
+from collections.abc import AsyncIterator
 
 import pytest
 from skilljail_init import frames
 from skilljail_init.frames import FrameType
+from skilljaild.runs.conversation import Conversation
 
 from .driver import InitProcess
 
@@ -81,6 +84,46 @@ def test_a_later_stage_adds(init: InitProcess) -> None:
     assert {name: content for name, (_, content) in listing(init.skill).items()} == {
         "a": None, "a/made": b"2\n", "a/x": b"1", "a/y": b"3", "d": None,
     }  # fmt: skip
+
+
+class Stream:
+    """The daemon's `ByteStream` to a real init."""
+
+    def __init__(self, init: InitProcess) -> None:
+        self._init = init
+
+    async def read(self) -> bytes:
+        return await asyncio.to_thread(self._init.read)
+
+    async def write(self, data: bytes) -> None:
+        await asyncio.to_thread(self._init.write, data)
+
+    async def close(self) -> None:
+        self._init.close()
+
+
+async def test_the_daemon_stages_the_largest_bundle(init: InitProcess) -> None:
+    """10,000 paths of 1,000 bytes are more than one frame may hold."""
+    parents = ["a" * 250, f"{'a' * 250}/{'b' * 250}", f"{'a' * 250}/{'b' * 250}/{'c' * 250}"]
+    paths = [f"{parents[-1]}/{number:04}{'x' * 243}" for number in range(9_997)]
+    assert {len(path) for path in paths} == {1_000}
+    contents_of = {path: b"%d" % number * (number % 3) for number, path in enumerate(paths)}
+    entries: list[dict[str, object]] = [
+        entry(path=path, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+        for path, content in contents_of.items()
+    ]
+
+    async def contents() -> AsyncIterator[bytes]:
+        for content in contents_of.values():
+            yield content
+
+    await Conversation(Stream(init)).stage(parents, entries, contents())
+    made = {f"{parents[-1]}/{path.name}": path.read_bytes() for path in (init.skill / parents[-1]).iterdir()}
+    assert made == contents_of
+    # Each of them is known as staged, and none is taken for an artifact.
+    result = init.run(["sh", "-c", "echo 1 >new"], artifact_patterns=["**"], artifact_count=20)
+    assert result.ended == ("exited", 0, None)
+    assert (result.artifacts, result.skipped) == ({"new": b"1\n"}, [])
 
 
 @pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "", ".", "a//b", "a\0b", "a\\b", "x" * 256])

@@ -8,11 +8,22 @@ from skilljaild.engines.base import SandboxSpec
 from skilljaild.engines.docker.dialect import Dialect
 from skilljaild.engines.floor import Floor
 
-__all__ = ["LABEL_DEADLINE", "LABEL_OWNER", "LABEL_RUN", "container_config", "labels_of", "sandbox_name"]
+__all__ = [
+    "LABEL_DEADLINE",
+    "LABEL_OWNER",
+    "LABEL_RUN",
+    "container_config",
+    "labels_of",
+    "masked_paths",
+    "sandbox_name",
+]
 
 LABEL_OWNER = "io.skilljail.owner"
 LABEL_RUN = "io.skilljail.run"
 LABEL_DEADLINE = "io.skilljail.deadline"
+
+_MODES = {"ipc": "ipc_mode", "cgroup": "cgroupns"}
+"""Of the floor's namespaces, those that Docker gives to each container only when asked; the others it gives unasked."""
 
 
 def sandbox_name(run_id: str) -> str:
@@ -23,6 +34,12 @@ def sandbox_name(run_id: str) -> str:
 def labels_of(spec: SandboxSpec) -> dict[str, str]:
     """What everything that is made for a sandbox carries."""
     return {LABEL_OWNER: spec.owner, LABEL_RUN: spec.run_id, LABEL_DEADLINE: str(spec.deadline)}
+
+
+def masked_paths(floor: Floor, cpus: int) -> list[str]:
+    """Every path that is hidden. `cpus`: processors of the engine's host."""
+    per_cpu = [path.format(cpu=number) for path in floor.masked_per_cpu_paths for number in range(cpus)]
+    return [*floor.masked_paths, *per_cpu]
 
 
 def container_config(
@@ -58,15 +75,13 @@ def _host_config(
         "fsize": limits.disk_bytes,
         **dialect.extra_ulimits,
     }
-    per_cpu = [path.format(cpu=number) for path in floor.masked_per_cpu_paths for number in range(cpus)]
-    masked = [*floor.masked_paths, *per_cpu]
+    masked = masked_paths(floor, cpus)
     config: dict[str, Any] = api.create_host_config(
         network_mode=floor.network,
         read_only=floor.read_only_root,
-        cap_drop=["ALL"],
+        cap_drop=list(floor.dropped_capabilities),
         security_opt=["no-new-privileges", f"seccomp={dialect.seccomp(floor)}", *dialect.mask(masked)],
-        ipc_mode="private",
-        cgroupns="private",
+        **{_MODES[name]: "private" for name in floor.namespaces if name in _MODES},
         mem_limit=limits.memory_bytes,
         memswap_limit=limits.memory_bytes + floor.swap_bytes,
         pids_limit=limits.pids,

@@ -64,7 +64,10 @@ class Dialect(Protocol):
         """Mounts of an inspected container that nobody asked for."""
         ...
 
-    def capabilities(self, api: Any, name: str, inspected: dict[str, Any]) -> list[str]:
+    tells_paths: ClassVar[bool]
+    """Whether its inspection tells the masked and the read-only paths. Else they are seen from inside alone."""
+
+    def capabilities(self, api: Any, name: str, inspected: dict[str, Any], floor: Floor) -> list[str]:
         """The capabilities that an inspected container has left."""
         ...
 
@@ -93,6 +96,7 @@ class DockerDialect:
 
     extra_ulimits: ClassVar[dict[str, int]] = {}
     private_ipc: ClassVar[frozenset[str]] = frozenset({"private"})
+    tells_paths: ClassVar[bool] = True
 
     def seccomp(self, floor: Floor) -> str:
         return floor.seccomp
@@ -129,11 +133,12 @@ class DockerDialect:
         binds = list(inspected["HostConfig"].get("Binds") or [])
         return binds + [one for one in inspected.get("Mounts") or [] if one.get("Type") != "tmpfs"]
 
-    def capabilities(self, api: Any, name: str, inspected: dict[str, Any]) -> list[str]:
+    def capabilities(self, api: Any, name: str, inspected: dict[str, Any], floor: Floor) -> list[str]:
         del api, name
         host = inspected["HostConfig"]
-        dropped = [name.upper() for name in host.get("CapDrop") or []]
-        return list(host.get("CapAdd") or []) if "ALL" in dropped else ["the engine's default capabilities"]
+        dropped = {name.upper() for name in host.get("CapDrop") or []}
+        kept = [] if set(floor.dropped_capabilities) <= dropped else ["the engine's default capabilities"]
+        return [*kept, *(host.get("CapAdd") or [])]
 
     def release_work(self, api: Any, name: str) -> None:
         pass
@@ -151,6 +156,7 @@ class PodmanDialect:
     # so this is far above what all of them together may have; the pids limit is what binds each.
     extra_ulimits: ClassVar[dict[str, int]] = {"nproc": 16_384}
     private_ipc: ClassVar[frozenset[str]] = frozenset({"private", "shareable"})
+    tells_paths: ClassVar[bool] = False
 
     def seccomp(self, floor: Floor) -> str:
         return str(floor.seccomp_file)
@@ -195,8 +201,8 @@ class PodmanDialect:
             if one.get("Type") != "tmpfs" and (one.get("Type") != "volume" or one.get("Name") != name)
         ]
 
-    def capabilities(self, api: Any, name: str, inspected: dict[str, Any]) -> list[str]:
-        del inspected  # its Docker API tells neither set; its own does
+    def capabilities(self, api: Any, name: str, inspected: dict[str, Any], floor: Floor) -> list[str]:
+        del inspected, floor  # its Docker API tells neither set; its own does
         response = api.get(_libpod(api, f"containers/{name}/json"))
         response.raise_for_status()
         native = response.json()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from skilljaild.engines.base import SandboxSpec
-from skilljaild.engines.docker.config import sandbox_name
+from skilljaild.engines.docker.config import masked_paths, sandbox_name
 from skilljaild.engines.docker.dialect import Dialect
 from skilljaild.engines.floor import Floor
 
@@ -11,17 +11,28 @@ __all__ = ["checks"]
 
 
 def checks(
-    api: Any, inspected: dict[str, Any], dialect: Dialect, spec: SandboxSpec, floor: Floor, runtime: str
+    api: Any,
+    inspected: dict[str, Any],
+    dialect: Dialect,
+    spec: SandboxSpec,
+    floor: Floor,
+    runtime: str,
+    *,
+    cpus: int = 0,
 ) -> dict[str, bool]:
-    """Each control and whether the engine says that it holds. `inspected`: from `GET /containers/…/json`."""
+    """Each control and whether the engine says that it holds.
+
+    `inspected`: from `GET /containers/…/json`; `cpus`: processors of the engine's host, as in `container_config`.
+    """
     name = sandbox_name(spec.run_id)
     work = dialect.work_options(api, name, inspected, floor)
     return _walls(inspected, dialect, name, floor) | {
-        "no capabilities": not dialect.capabilities(api, name, inspected),
+        "no capabilities": not dialect.capabilities(api, name, inspected, floor),
         "image by digest": _hex(inspected["Image"]) == _hex(spec.image_digest),
         "runtime": not runtime or inspected["HostConfig"].get("Runtime") in {runtime, "oci"},
         "limits of the work directory": set(dialect.file_system_options(spec, floor)) <= work,
         "work directory nosuid and nodev": {"nosuid", "nodev"} <= work,
+        **(_paths(inspected["HostConfig"], floor, cpus) if dialect.tells_paths else {}),
         **_limits(inspected["HostConfig"], spec, floor),
     }
 
@@ -30,7 +41,6 @@ def _walls(inspected: dict[str, Any], dialect: Dialect, name: str, floor: Floor)
     """What holds for every sandbox."""
     host, config = inspected["HostConfig"], inspected["Config"]
     security = host.get("SecurityOpt") or []
-    namespaces = {host.get(one) or "" for one in ("PidMode", "UTSMode", "CgroupnsMode")}
     return {
         f"user {floor.user}": config.get("User") == f"{floor.user}:{floor.group}",
         "no network": host.get("NetworkMode") == floor.network,
@@ -41,11 +51,28 @@ def _walls(inspected: dict[str, Any], dialect: Dialect, name: str, floor: Floor)
             option.startswith("seccomp=") and dialect.is_our_profile(option.removeprefix("seccomp="), floor)
             for option in security
         ),
-        "no host namespaces": namespaces <= {"", "private"} and (host.get("IpcMode") or "") in dialect.private_ipc,
+        "no host namespaces": all(_is_own(name, host, dialect) for name in floor.namespaces),
         "no foreign mounts": not dialect.foreign_mounts(name, inspected),
         "no devices": not host.get("Devices") and not host.get("DeviceRequests"),
         "no terminal": config.get("Tty") is False,
         "no log": (host.get("LogConfig") or {}).get("Type") == floor.log_driver,
+    }
+
+
+_MODES = {"pid": "PidMode", "ipc": "IpcMode", "uts": "UTSMode", "cgroup": "CgroupnsMode"}
+"""Where an inspection tells each of the floor's namespaces."""
+
+
+def _is_own(namespace: str, host: dict[str, Any], dialect: Dialect) -> bool:
+    mode = host.get(_MODES[namespace]) or ""
+    return mode in (dialect.private_ipc if namespace == "ipc" else {"", "private"})
+
+
+def _paths(host: dict[str, Any], floor: Floor, cpus: int) -> dict[str, bool]:
+    """What the kernel's file systems hide and protect; an engine may do more of both."""
+    return {
+        "masked paths": set(masked_paths(floor, cpus)) <= set(host.get("MaskedPaths") or []),
+        "read-only paths": set(floor.read_only_paths) <= set(host.get("ReadonlyPaths") or []),
     }
 
 
