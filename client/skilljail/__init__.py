@@ -50,6 +50,7 @@ Results (frozen dataclasses; sizes in bytes, times in seconds)
                   `text(stream="stdout")`, `save_artifacts(directory, *, overwrite=False) -> list[Path]`
     Artifact      path, name, size_bytes, digest, media_type, executable, content;
                   `save(directory, *, overwrite=False) -> Path`
+    `save_artifacts` saves what it can and then raises ArtifactRefused, whose `saved` and `refusals` tell the rest.
     A non-zero exit code is a result, never an exception. `exit_code` is None where the script has none.
 
 Errors: why something could not run
@@ -73,9 +74,9 @@ Errors: why something could not run
     ├── RequestIdInUse                the request id was used before; .run_id
     ├── RunNotFound                   no such run
     ├── RunCancelled                  this client dropped the run or the call; no daemon reports it
-    ├── StreamBroken                  the stream ended or went wrong before the result; .run_id
+    ├── StreamBroken                  the stream ended, went wrong or outran its limits before the result; .run_id
     ├── DaemonFault                   a fault of the daemon itself
-    └── ArtifactRefused               an artifact cannot be written where it was to go
+    └── ArtifactRefused               an artifact cannot be written where it was to go; .saved, .refusals
 """
 
 from skilljail._address import default_address, default_socket_path

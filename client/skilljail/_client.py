@@ -206,6 +206,8 @@ class RunStream(BaseRunStream):
         while True:
             event = self._transcript.accept(self._read().event)
             if self._is_finished:
+                self._unwatch()
+                self._rewatch()
                 self._read_end()
                 self._unwatch()
             elif self._watch is None and self._transcript.is_started:
@@ -252,7 +254,7 @@ class RunStream(BaseRunStream):
         self._watch.start()
 
     def _look(self) -> None:
-        if self._closed or self._is_finished:
+        if self._closed:
             return
         if self._transcript.patience.left_seconds <= 0:
             self._call.cancel()

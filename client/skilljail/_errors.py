@@ -191,7 +191,7 @@ class RunCancelled(SkilljailError):
 
 
 class StreamBroken(SkilljailError):
-    """The stream of a run ended, or broke its own rules, before there was a result.
+    """The stream of a run ended, or broke its own rules or limits, or went on for too long, before there was a result.
 
     The script may have run in part, or to its end. `get_run(run_id)` tells what the daemon knows.
     """

@@ -9,6 +9,8 @@ from skilljail._limits import Limits
 
 __all__ = ["Patience"]
 
+END_SECONDS = 5.0
+"""After the result nothing comes but the end of the stream."""
 GRACE_SECONDS = 120.0
 """On top of everything that a run may take: what a slow machine needs to kill, collect and clean up."""
 _COLLECTED_BYTES_PER_SECOND = 1024 * 1024
@@ -44,6 +46,10 @@ class Patience:
         self._since = time.monotonic() if self._since is not None else None
         collecting = (limits.artifact_bytes or 0) / _COLLECTED_BYTES_PER_SECOND
         self.allowed_seconds = (limits.wall_seconds or 0.0) + collecting + GRACE_SECONDS
+
+    def end(self) -> None:
+        """The result is there, and only the end of the stream is waited for."""
+        self.allowed_seconds = self._waited() + END_SECONDS
 
     def earn(self, size_bytes: int) -> None:
         """So much output or content of artifacts arrived."""

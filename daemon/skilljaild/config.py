@@ -149,7 +149,7 @@ class ImagesConfig(Section):
 class AdmissionConfig(Section):
     """`[admission]`: how much may be under way."""
 
-    concurrent_runs: Annotated[int, pydantic.Field(ge=1)] = max(4, 2 * (os.cpu_count() or 1))
+    concurrent_runs: Annotated[int, pydantic.Field(ge=1, le=512)] = max(4, 2 * (os.cpu_count() or 1))
     queued_runs: Annotated[int, pydantic.Field(ge=0)] = 256
     remembered_runs: Annotated[int, pydantic.Field(ge=1)] = 1_000
     """Finished runs that GetRun and ListRuns still know."""

@@ -217,7 +217,7 @@ def rewrite_work(body: dict[str, Any], before: str, after: str) -> None:
 
 
 WEAKENINGS: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
-    "user": ("user 65532", lambda body: body.update(User="0:0")),
+    "user": ("user", lambda body: body.update(User="0:0")),
     "network": ("no network", lambda body: body["HostConfig"].update(NetworkMode="host")),
     "root": ("read-only root", lambda body: body["HostConfig"].update(ReadonlyRootfs=False)),
     "privileged": ("not privileged", lambda body: body["HostConfig"].update(Privileged=True)),

@@ -254,9 +254,7 @@ time.sleep(30)
 
 
 def test_a_run_that_uses_up_what_its_user_may_have_does_not_stop_others(attacks: Attacks) -> None:
-    """Cases 18, 85: the kernel counts some things by user, and all sandboxes have the same one where there is no user
-    namespace (`docs/limits-seen.md`): what others then go without is not what a script lives on.
-    """
+    """Cases 18, 85: the kernel counts some things by user, so each sandbox that is alive has one of its own."""
     greedy = """
 import ctypes, fcntl, os, sys, time
 libc = ctypes.CDLL(None)
@@ -274,7 +272,12 @@ sys.stdout.write("exhausted\\n")
 time.sleep(30)
 """
     modest = """
-import json, os, socket, subprocess, threading
+import ctypes, fcntl, json, os, socket, subprocess, threading
+libc = ctypes.CDLL(None)
+if libc.inotify_init() < 0 or libc.mq_open(b"/mine", os.O_CREAT | os.O_RDWR, 0o600, None) < 0:
+    raise SystemExit("somebody else has used up what is mine")
+if fcntl.fcntl(os.pipe()[0], fcntl.F_GETPIPE_SZ) != 65536:
+    raise SystemExit("somebody else has used up my pipes")
 thread = threading.Thread(target=lambda: None)
 thread.start(); thread.join()
 near, far = socket.socketpair()

@@ -20,7 +20,7 @@ from fake_daemon import FakeDaemon, Refusal, events
 __all__ = ["main"]
 
 PACKAGES = ("grpcio", "protobuf", "googleapis-common-protos")
-STDOUT = b"\xff\0hello" + bytes(200_000)
+STDOUT = b"\xff\0hello" + bytes(900)
 
 
 def make_skill(directory: pathlib.Path) -> pathlib.Path:

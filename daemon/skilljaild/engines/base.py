@@ -77,6 +77,8 @@ class SandboxSpec:
     """Seconds since the epoch after which nobody can want the sandbox any more."""
     image_digest: str
     limits: Limits
+    place: int = 0
+    """A number that no other sandbox of this daemon has while this one is alive; it decides the sandbox's user."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

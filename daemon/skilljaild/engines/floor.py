@@ -19,8 +19,8 @@ class FloorError(Exception):
 class Floor:
     """What holds for every sandbox. Sizes in bytes; the file says why each line is there."""
 
-    user: int
-    group: int
+    first_user: int
+    users: int
     network: str
     read_only_root: bool
     dropped_capabilities: tuple[str, ...]
@@ -41,6 +41,10 @@ class Floor:
     """The profile as compact JSON."""
     seccomp_file: pathlib.Path
     """The same as a file."""
+
+    def user_of(self, place: int) -> int:
+        """The user, and group, of the sandbox that has this place among those alive."""
+        return self.first_user + place % self.users
 
 
 @functools.cache

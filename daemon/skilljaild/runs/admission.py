@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import heapq
 
 from skilljaild.errors import Reason, Refusal
 
@@ -19,10 +20,13 @@ class Ticket:
         self.size = size
         self.position = position
         """Its place in the queue when it was admitted: 1 is next, 0 starts at once."""
+        self.place = 0
+        """From its turn on: a number below the concurrent runs that no other run has meanwhile."""
         self._called = asyncio.Event()
 
-    def call(self) -> None:
+    def call(self, place: int) -> None:
         """Its turn has come."""
+        self.place = place
         self._called.set()
 
     async def turn(self) -> None:
@@ -34,7 +38,7 @@ class Admission:
     """A queue with a bounded number of places in front of a bounded number of runs."""
 
     def __init__(self, concurrent_runs: int, queued_runs: int) -> None:
-        self._free = concurrent_runs
+        self._free = list(range(concurrent_runs))
         self._queued_runs = queued_runs
         self._held_bytes = 0
         self._waiting: collections.deque[Ticket] = collections.deque()
@@ -70,10 +74,9 @@ class Admission:
         if ticket in self._waiting:
             self._waiting.remove(ticket)
         else:
-            self._free += 1
+            heapq.heappush(self._free, ticket.place)
             self._call_next()
 
     def _call_next(self) -> None:
         while self._free and self._waiting:
-            self._free -= 1
-            self._waiting.popleft().call()
+            self._waiting.popleft().call(heapq.heappop(self._free))

@@ -17,15 +17,21 @@ PAGE_BYTES = 65_536
 MISSING: dict[str, Any] = {}
 
 
-def check_from_inside(facts: dict[str, Any], limits: Limits) -> tuple[str, ...]:
+def check_from_inside(facts: dict[str, Any], limits: Limits, place: int = 0) -> tuple[str, ...]:
     """Returns what holds, a short sentence each. Raises IsolationError naming what does not.
 
-    `facts`: as in `skilljail_init.isolation`. A control group that the sandbox does not see (gVisor, some rootless
-    engines) is left to the engine's own inspection; every other fact must be there.
+    `facts`: as in `skilljail_init.isolation`; `place`: of the sandbox, as in `SandboxSpec`. A control group that the
+    sandbox does not see (gVisor, some rootless engines) is left to the engine's own inspection; every other fact must
+    be there.
     """
     floor = container_floor()
     try:
-        checks = _identity(facts, floor) | _surroundings(facts, floor) | _work(facts, limits) | _group(facts, limits)
+        checks = (
+            _identity(facts, floor, floor.user_of(place))
+            | _surroundings(facts, floor)
+            | _work(facts, limits)
+            | _group(facts, limits)
+        )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise IsolationError("init's report of its isolation is broken; build the image again") from error
     faults = [sentence for sentence, holds in checks.items() if not holds]
@@ -34,14 +40,14 @@ def check_from_inside(facts: dict[str, Any], limits: Limits) -> tuple[str, ...]:
     return tuple(checks)
 
 
-def _identity(facts: dict[str, Any], floor: Floor) -> dict[str, bool]:
+def _identity(facts: dict[str, Any], floor: Floor, user: int) -> dict[str, bool]:
     capabilities, groups = facts.get("capabilities") or MISSING, facts.get("groups")
     names = ("inheritable", "permitted", "effective", "bounding", "ambient")
     return {
-        f"user and group {floor.user}, not root": facts.get("uids") == [floor.user] * 4
-        and facts.get("gids") == [floor.group] * 4
+        "a user and group of its own, not root": facts.get("uids") == [user] * 4
+        and facts.get("gids") == [user] * 4
         and isinstance(groups, list)
-        and set(groups) <= {floor.group},
+        and set(groups) <= {user},
         "no capability, also not in the bounding set": all(capabilities.get(name) == 0 for name in names),
         "no new privileges": facts.get("no_new_privileges") is floor.no_new_privileges,
         "skilljail's own system-call filter": facts.get("seccomp_mode") == 2 and facts.get("own_filter") is True,

@@ -206,6 +206,7 @@ class Run:
             deadline=int(time.time() + lifetime),
             image_digest=self._image.digest,
             limits=limits,
+            place=self._ticket.place,
         )
 
     async def _stage(self, sandbox: Sandbox) -> None:

@@ -54,7 +54,7 @@ async def open_sandbox(engine: Engine, spec: SandboxSpec) -> AsyncIterator[Sandb
         conversation = Conversation(await uninterrupted(engine.stream(sandbox_id)))
         async with _timeout(READY_SECONDS):
             facts = await conversation.ready()
-        yield Sandbox(sandbox_id, conversation, check_from_inside(facts, spec.limits))
+        yield Sandbox(sandbox_id, conversation, check_from_inside(facts, spec.limits, spec.place))
     finally:
         await uninterrupted(_destroy(engine, sandbox_id, spec.run_id))
 

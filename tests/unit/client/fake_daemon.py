@@ -192,6 +192,7 @@ class FakeDaemon(script_runner_pb2_grpc.ScriptRunnerServiceServicer, bundle_stor
         self.bundle_bytes_max = 64 * 1024 * 1024
         self.runs: list[run_pb2.Run] = []
         self.pages: Callable[[str], script_runner_pb2.ListRunsResponse] | None = None
+        self.grants_more = False
         self.version = "0.1.0"
         self.warnings: list[str] = []
         self._server: grpc.Server | None = None
@@ -275,6 +276,8 @@ class FakeDaemon(script_runner_pb2_grpc.ScriptRunnerServiceServicer, bundle_stor
                 code = grpc.StatusCode.FAILED_PRECONDITION
                 Refusal(code, "BUNDLE_MISSING", "upload the blobs", missing=missing).abort(context)
             for event in numbered(self.script(request, context)):
+                if event.HasField("started") and not self.grants_more:
+                    event.started.policy.limits.MergeFrom(request.limits)
                 if event.WhichOneof("event") == "output":
                     self.running.set()
                 yield script_runner_pb2.RunScriptResponse(event=event)

@@ -93,7 +93,7 @@ def test_repository_is_never_written(tmp_path: pathlib.Path, name: str) -> None:
     target = tmp_path / "dir"
     target.mkdir()
     for path in (name, f"{name}/config", f"out/sub/{name}/hooks/x"):
-        with pytest.raises(skilljail.ArtifactRefused, match="version control.* under another name") as caught:
+        with pytest.raises(skilljail.ArtifactRefused, match=r"version control.* under another name") as caught:
             artifact(path).save(target)
         assert caught.value.reason == "ARTIFACT_REFUSED"
         assert str(caught.value).isprintable()

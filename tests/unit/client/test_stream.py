@@ -204,6 +204,7 @@ def test_stream_that_breaks_the_contract_has_no_result(
 def test_run_that_gets_more_than_was_asked_for_is_left(
     fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path, asked: Any, got: Any, fault: str
 ) -> None:
+    fake.grants_more = True
     fake.script = lambda *_: [queued(), started(**got), finished()]
     with pytest.raises(skilljail.StreamBroken, match=fault):
         client.run(skill, "scripts/run.py", limits=skilljail.Limits(**asked))
@@ -283,6 +284,30 @@ def test_run_that_never_ends_is_given_up(
     assert 0.4 < time.monotonic() - before < 5
     assert caught.value.run_id == RUN_ID
     assert fake.dropped.wait(5)
+
+
+@pytest.mark.parametrize("begun", [[queued(), started()], [queued()]])
+def test_stream_that_stays_open_after_its_result_takes_nothing_from_it(
+    fake: FakeDaemon,
+    client: skilljail.Client,
+    skill: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    begun: list[run_pb2.RunEvent],
+) -> None:
+    def stay(_request: object, context: grpc.ServicerContext) -> Iterator[run_pb2.RunEvent]:
+        yield from begun
+        yield finished(run_pb2.OUTCOME_CANCELLED, None)
+        while context.is_active():
+            time.sleep(0.02)
+
+    monkeypatch.setattr("skilljail._patience.END_SECONDS", 0.2)
+    fake.script = stay
+    timer = threading.Timer(10, fake.stop)
+    timer.start()
+    before = time.monotonic()
+    assert client.run(skill, "scripts/run.py").outcome == "CANCELLED"
+    timer.cancel()
+    assert time.monotonic() - before < 5
 
 
 def test_caller_that_reads_slowly_uses_up_no_patience(

@@ -25,14 +25,14 @@ LIMITS = Limits(
 """Limits of a test's run."""
 
 
-def good_facts(limits: Limits = LIMITS) -> dict[str, Any]:
+def good_facts(limits: Limits = LIMITS, place: int = 0) -> dict[str, Any]:
     """The isolation facts of a sandbox on cgroup v2 in which everything holds."""
     floor = container_floor()
     return {
         "pid": 1,
-        "uids": [floor.user] * 4,
-        "gids": [floor.group] * 4,
-        "groups": [floor.group],
+        "uids": [floor.user_of(place)] * 4,
+        "gids": [floor.user_of(place)] * 4,
+        "groups": [floor.user_of(place)],
         "capabilities": dict.fromkeys(("inheritable", "permitted", "effective", "bounding", "ambient"), 0),
         "no_new_privileges": True,
         "seccomp_mode": 2,

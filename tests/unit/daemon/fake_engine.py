@@ -115,7 +115,7 @@ Init = Callable[[Box], Awaitable[None]]
 
 async def ready(box: Box) -> None:
     """Comes up."""
-    box.say(FrameType.READY, {"isolation": good_facts(box.spec.limits)})
+    box.say(FrameType.READY, {"isolation": good_facts(box.spec.limits, box.spec.place)})
 
 
 async def staged(box: Box) -> None:

@@ -12,7 +12,7 @@ from skilljaild.runs.isolation import check_from_inside
 
 from .facts import LIMITS, MIB, good_facts
 
-USER = "user and group 65532, not root"
+USER = "a user and group of its own, not root"
 CAPABILITIES = "no capability, also not in the bounding set"
 MOUNTS = "no engine socket, no host folder"
 MASKED = "what the kernel tells of the host is hidden"
@@ -99,13 +99,13 @@ def test_a_control_group_that_the_sandbox_does_not_see_is_left_to_the_engine_and
 
 
 WEAK: list[tuple[str, tuple[str | int, ...], object]] = [
-    (USER, ("uids",), [0, 65_532, 65_532, 65_532]),
-    (USER, ("uids",), [65_532, 65_532, 0, 65_532]),
-    (USER, ("uids",), [65_532]),
+    (USER, ("uids",), [0, 60_100, 60_100, 60_100]),
+    (USER, ("uids",), [60_100, 60_100, 0, 60_100]),
+    (USER, ("uids",), [60_100]),
     (USER, ("uids",), None),
     (USER, ("gids",), [0] * 4),
     (USER, ("groups",), [0]),
-    (USER, ("groups",), [65_532, 999]),
+    (USER, ("groups",), [60_100, 999]),
     (USER, ("groups",), None),
     *((CAPABILITIES, ("capabilities", name), 1 << 21) for name in good_facts()["capabilities"]),
     *((CAPABILITIES, ("capabilities", name), None) for name in good_facts()["capabilities"]),

@@ -16,6 +16,7 @@ __all__ = [
     "labels_of",
     "masked_paths",
     "sandbox_name",
+    "user_of",
 ]
 
 LABEL_OWNER = "io.skilljail.owner"
@@ -29,6 +30,11 @@ _MODES = {"ipc": "ipc_mode", "cgroup": "cgroupns"}
 def sandbox_name(run_id: str) -> str:
     """The container's name, which is also the sandbox's id."""
     return f"skilljail-{run_id}"
+
+
+def user_of(spec: SandboxSpec, floor: Floor) -> str:
+    """User and group of a sandbox, by number."""
+    return f"{floor.user_of(spec.place)}:{floor.user_of(spec.place)}"
 
 
 def labels_of(spec: SandboxSpec) -> dict[str, str]:
@@ -55,7 +61,7 @@ def container_config(
         stdin_open=True,  # and closed for good when our end of the attach stream closes: init then exits
         tty=False,
         hostname="sandbox",
-        user=f"{floor.user}:{floor.group}",
+        user=user_of(spec, floor),
         working_dir=floor.work_path,
         labels=labels_of(spec),
         network_disabled=True,

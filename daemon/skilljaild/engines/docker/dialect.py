@@ -86,8 +86,8 @@ def _file_system_options(spec: SandboxSpec, floor: Floor, size: str) -> list[str
         size,
         f"nr_inodes={spec.limits.disk_inodes}",
         f"mode={floor.work_mode}",
-        f"uid={floor.user}",
-        f"gid={floor.group}",
+        f"uid={floor.user_of(spec.place)}",
+        f"gid={floor.user_of(spec.place)}",
     ]
 
 

@@ -177,7 +177,7 @@ class DockerEngine:
     def _verify(self, sandbox_id: str, spec: SandboxSpec) -> None:
         api = self._api()
         inspected = api.inspect_container(sandbox_id)
-        found = checks(api, inspected, self._dialect, spec, container_floor(), self._runtime)
+        found = checks(api, inspected, self._dialect, spec, container_floor(), self._runtime, cpus=self._cpus)
         faults = [name for name, holds in found.items() if not holds]
         if faults:
             raise IsolationError(f"the engine did not apply: {'; '.join(faults)}. Nothing was run.")

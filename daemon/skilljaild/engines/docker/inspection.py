@@ -3,7 +3,7 @@
 from typing import Any
 
 from skilljaild.engines.base import SandboxSpec
-from skilljaild.engines.docker.config import masked_paths, sandbox_name
+from skilljaild.engines.docker.config import masked_paths, sandbox_name, user_of
 from skilljaild.engines.docker.dialect import Dialect
 from skilljaild.engines.floor import Floor
 
@@ -26,7 +26,7 @@ def checks(
     """
     name = sandbox_name(spec.run_id)
     work = dialect.work_options(api, name, inspected, floor)
-    return _walls(inspected, dialect, name, floor) | {
+    return _walls(inspected, dialect, spec, floor) | {
         "no capabilities": not dialect.capabilities(api, name, inspected, floor),
         "image by digest": _hex(inspected["Image"]) == _hex(spec.image_digest),
         "runtime": not runtime or inspected["HostConfig"].get("Runtime") in {runtime, "oci"},
@@ -37,12 +37,12 @@ def checks(
     }
 
 
-def _walls(inspected: dict[str, Any], dialect: Dialect, name: str, floor: Floor) -> dict[str, bool]:
+def _walls(inspected: dict[str, Any], dialect: Dialect, spec: SandboxSpec, floor: Floor) -> dict[str, bool]:
     """What holds for every sandbox."""
     host, config = inspected["HostConfig"], inspected["Config"]
     security = host.get("SecurityOpt") or []
     return {
-        f"user {floor.user}": config.get("User") == f"{floor.user}:{floor.group}",
+        "user": config.get("User") == user_of(spec, floor),
         "no network": host.get("NetworkMode") == floor.network,
         "read-only root": host.get("ReadonlyRootfs") is floor.read_only_root,
         "not privileged": host.get("Privileged") is False,
@@ -52,7 +52,7 @@ def _walls(inspected: dict[str, Any], dialect: Dialect, name: str, floor: Floor)
             for option in security
         ),
         "no host namespaces": all(_is_own(name, host, dialect) for name in floor.namespaces),
-        "no foreign mounts": not dialect.foreign_mounts(name, inspected),
+        "no foreign mounts": not dialect.foreign_mounts(sandbox_name(spec.run_id), inspected),
         "no devices": not host.get("Devices") and not host.get("DeviceRequests"),
         "no terminal": config.get("Tty") is False,
         "no log": (host.get("LogConfig") or {}).get("Type") == floor.log_driver,
