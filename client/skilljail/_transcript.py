@@ -76,7 +76,7 @@ class Transcript:
         kind = message.WhichOneof("event")
         if not self._queued and kind != "queued":
             self._broken("the daemon did not begin with the queued event")
-        if False:
+        if kind != "finished" and self.patience.left_seconds <= 0:
             self.give_up()
         return self._take(kind, message, datetime_from_timestamp(message.time))
 

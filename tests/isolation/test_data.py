@@ -60,7 +60,7 @@ ENGINE_FILES = {"/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/run/.contai
 
 
 def test_the_mounts_tell_of_nothing_but_the_sandbox(attacks: Attacks, daemon: Daemon) -> None:
-    """Case 76: no folder of the host is mounted; what the engine itself puts there is in `docs/limits-seen.md`."""
+    """Case 76: no folder of the host is mounted; what the engine itself puts there is in `docs/known-limits.md`."""
     found = attacks.report("""
 import json
 mounts = [line.split(" - ") for line in open("/proc/self/mountinfo").read().splitlines()]
