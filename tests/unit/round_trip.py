@@ -53,7 +53,7 @@ def blocking(daemon: FakeDaemon, skill: pathlib.Path) -> dict[str, Any]:
             argv=["--x", "ü"],
             env={"A": "1"},
             stdin=b"in",
-            limits=skilljail.Limits(wall_seconds=1.5),
+            limits=skilljail.Limits(wall_seconds=60.5),
         )
         found = {
             "run": summary(result),

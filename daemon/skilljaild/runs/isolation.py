@@ -61,7 +61,9 @@ def _surroundings(facts: dict[str, Any], floor: Floor) -> dict[str, bool]:
     paths = [mount.get("path") for mount in mounts]
     return {
         "namespaces of its own": isinstance(namespaces, dict)
-        and not any(namespaces.get(name) == _HOST_NAMESPACES[name] for name in floor.namespaces),
+        and all(
+            _is_count(namespaces.get(name)) and namespaces[name] != _HOST_NAMESPACES[name] for name in floor.namespaces
+        ),
         "no network interface but loopback": facts.get("interfaces") in (["lo"], []),
         "a read-only root": facts.get("root_read_only") is True,
         "no engine socket, no host folder": bool(mounts)

@@ -153,7 +153,7 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
         config = self._config
         return script_runner_pb2.GetCapabilitiesResponse(
             daemon_version=__version__,
-            interpreters=[await self._interpreter(name) for name in INTERPRETERS],
+            interpreters=await asyncio.gather(*map(self._interpreter, INTERPRETERS)),
             default_limits=limits_message(config.limits.default.limits()),
             limit_ceilings=limits_message(config.limits.ceiling.limits()),
             bundle_bytes_max=config.bundles.bundle_bytes,

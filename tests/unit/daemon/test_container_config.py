@@ -455,6 +455,7 @@ def test_each_resource_limit_is_read_back_soft_and_hard(kind: str, name: str, co
         (["no-new-privileges", "seccomp=/etc/other.json"], ["seccomp profile"]),
         (["OURS"], ["no new privileges"]),
         (["OURS", "no-new-privileges=false"], ["no new privileges"]),
+        (["OURS", "no-new-privileges:false"], ["no new privileges"]),
         (["OURS", "no-new-privileges", "no-new-privileges=false"], ["no new privileges"]),
         (None, ["no new privileges", "seccomp profile"]),
     ],

@@ -195,6 +195,12 @@ def test_a_node_or_an_empty_folder_over_what_is_masked_passes(kind: str) -> None
     assert check_from_inside(facts, LIMITS) == EVERYTHING
 
 
+@pytest.mark.parametrize("namespace", ["ipc", "uts", "pid", "cgroup"])
+@pytest.mark.parametrize("value", [None, "4026532000", True, -1])
+def test_a_namespace_that_is_not_told_is_not_taken_for_its_own(namespace: str, value: object) -> None:
+    assert faults(changed("namespaces", namespace, value=value)) == ["namespaces of its own"]
+
+
 @pytest.mark.parametrize(("control", "path", "value"), WEAK)
 def test_each_weaker_fact_is_told_and_it_alone(control: str, path: tuple[str | int, ...], value: object) -> None:
     assert faults(changed(*path, value=value)) == [control]

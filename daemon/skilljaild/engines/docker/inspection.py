@@ -96,9 +96,9 @@ def _limits(host: dict[str, Any], spec: SandboxSpec, floor: Floor) -> dict[str, 
 
 
 def _no_new_privileges(security: list[str]) -> bool:
-    """The option with or without a value; `no-new-privileges=false` switches it off."""
-    values = [option for option in security if option.startswith("no-new-privileges")]
-    return bool(values) and all(option.partition("=")[2].partition(":")[0] in {"", "true"} for option in values)
+    """The option with or without a value, which stands behind `=` or `:`; `false` switches it off."""
+    values = [option.replace(":", "=").partition("=")[2] for option in security if option.startswith("no-new-priv")]
+    return bool(values) and all(value in {"", "true"} for value in values)
 
 
 def _cpus_hold(host: dict[str, Any], cpus: float) -> bool:
