@@ -14,11 +14,6 @@ __all__ = ["BOOTSTRAP_REFERENCE", "bootstrap", "bootstrapped"]
 
 SUITE = "trixie"
 BOOTSTRAP_REFERENCE = f"skilljail/bootstrap:{SUITE}"
-SOURCES = (
-    f"deb http://deb.debian.org/debian {SUITE} main",
-    f"deb http://deb.debian.org/debian {SUITE}-updates main",
-    f"deb http://deb.debian.org/debian-security {SUITE}-security main",
-)
 # What the slim images leave out too. dpkg keeps these rules in the image, so they hold for later packages.
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/info/*", "/usr/share/locale/*")
 KEPT = ("/usr/share/doc/*/copyright", "/usr/share/locale/locale.alias")
@@ -37,7 +32,7 @@ STOP_SECONDS = 30
 
 def recipe() -> str:
     """The sha256 of all that decides what a bootstrap makes, except the state of Debian's archive."""
-    return hashlib.sha256("\n".join((SUITE, *SOURCES, *OPTIONS)).encode()).hexdigest()
+    return hashlib.sha256("\n".join((SUITE, *OPTIONS)).encode()).hexdigest()
 
 
 def bootstrapped(store: ImageStore) -> StoredImage | None:
@@ -54,7 +49,7 @@ def bootstrap(store: ImageStore, progress: Progress) -> StoredImage:
             "`apt-get install mmdebstrap`, or name an image of Debian trixie with --base-image"
         )
     architecture = DEBIAN_ARCHITECTURES[store.architecture()]
-    progress.step(f"mmdebstrap {SUITE} ({architecture}) from {SOURCES[0].split()[1]}")
+    progress.step(f"mmdebstrap {SUITE} ({architecture}) from Debian's packages")
     with tempfile.TemporaryDirectory(prefix="skilljail-bootstrap-") as directory:
         root = pathlib.Path(directory) / "root.tar"
         _mmdebstrap(architecture, root)
@@ -69,20 +64,20 @@ def bootstrap(store: ImageStore, progress: Progress) -> StoredImage:
 def _mmdebstrap(architecture: str, root: pathlib.Path) -> None:
     """Runs mmdebstrap. It needs root or user namespaces, and picks what there is by itself."""
     # To standard output: from inside a user namespace it could not write into our private directory.
-    command = ["mmdebstrap", *OPTIONS, f"--architectures={architecture}", SUITE, "-", *SOURCES]
+    command = ["mmdebstrap", *OPTIONS, f"--architectures={architecture}", SUITE, "-"]
     with root.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE) as process:  # noqa: S603
         try:
             _, said = process.communicate(timeout=SECONDS_MAX)
         except subprocess.TimeoutExpired as error:
             _stop(process)
-            raise ImageError(f"mmdebstrap did not end within {SECONDS_MAX} s: is deb.debian.org reached?") from error
+            raise ImageError(f"mmdebstrap did not end within {SECONDS_MAX} s: is Debian's mirror reached?") from error
         except BaseException:
             _stop(process)
             raise
     if process.returncode != 0:
         last_lines = "\n".join(said.decode(errors="replace").strip().splitlines()[-8:])
         raise ImageError(
-            "mmdebstrap failed. It needs deb.debian.org, Debian's keys (`apt-get install debian-archive-keyring`), and "
+            "mmdebstrap failed. It needs Debian's mirror, its keys (`apt-get install debian-archive-keyring`), and "
             "root or user namespaces for your user (`apt-get install uidmap`, and a line for you in /etc/subuid and "
             f"/etc/subgid). It said:\n{last_lines}"
         )

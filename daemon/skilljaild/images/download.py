@@ -1,8 +1,12 @@
 """Fetches pinned files into a cache. What has another hash than its pin is thrown away."""
 
 import hashlib
+import importlib.util
 import os
 import pathlib
+import shutil
+import subprocess
+import sys
 import tempfile
 import urllib.error
 import urllib.request
@@ -17,6 +21,7 @@ __all__ = ["cache_directory", "cached_file", "download", "file_sha256"]
 CONNECT_SECONDS = 15
 """How long a server may stay silent before the download is given up."""
 CHUNK_BYTES = 1 << 20
+PACKAGE_SECONDS = 600
 
 
 def cache_directory() -> pathlib.Path:
@@ -50,7 +55,8 @@ def download(pin: Pin) -> pathlib.Path:
     with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as partial:
         path = pathlib.Path(partial.name)
         try:
-            _fetch(pin, partial)
+            fetch = _fetch_package if pin.package else _fetch
+            fetch(pin, partial)
             partial.flush()
             found = file_sha256(path)
             if found != pin.sha256:
@@ -80,6 +86,41 @@ def _fetch(pin: Pin, target: IO[bytes]) -> None:
             f"cannot download {pin.name} {pin.version} from {pin.url}: {reason}. "
             f"On a machine without internet, put the file at {cached_file(pin.sha256, pin.file_name)}"
         ) from error
+
+
+def _fetch_package(pin: Pin, target: IO[bytes]) -> None:
+    """Has pip write the file of a package. It brings proxies, mirrors and certificates as the host is set up."""
+    with tempfile.TemporaryDirectory(prefix="skilljail-download-") as directory:
+        requirement = pathlib.Path(directory) / "requirement.txt"
+        requirement.write_text(f"{pin.package} --hash=sha256:{pin.sha256}\n")
+        platform = pin.file_name.removesuffix(".whl").rsplit("-", 1)[-1]
+        options = ["--no-deps", "--only-binary=:all:", "--require-hashes", "--disable-pip-version-check", "--quiet"]
+        where = ["--platform", platform, "--dest", directory, "--requirement", str(requirement)]
+        command = [*_pip(), "download", *options, *where]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PACKAGE_SECONDS, check=False)  # noqa: S603
+        found = pathlib.Path(directory) / pin.file_name
+        if done.returncode != 0 or not found.is_file():
+            last_lines = "\n".join(done.stderr.strip().splitlines()[-4:])
+            raise ImageError(
+                f"pip cannot download {pin.name} {pin.version} ({pin.package}). On a machine without a package index, "
+                f"put the file at {cached_file(pin.sha256, pin.file_name)}. pip said:\n{last_lines}"
+            )
+        with found.open("rb") as file:
+            shutil.copyfileobj(file, target)
+
+
+def _pip() -> list[str]:
+    """The command that runs pip: this Python's own, or what is at hand. Raises ImageError."""
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    beside = pathlib.Path(sys.executable).with_name("uv")
+    uv = str(beside) if beside.is_file() else shutil.which("uv")
+    if uv is not None:
+        return [uv, "tool", "run", "--quiet", "pip"]
+    pip = shutil.which("pip3") or shutil.which("pip")
+    if pip is None:
+        raise ImageError("pip is needed to download node and is not installed: `python3 -m ensurepip`")
+    return [pip]
 
 
 class _HttpsRedirects(urllib.request.HTTPRedirectHandler):

@@ -23,6 +23,11 @@ class Pin:
     source: str
 
     @property
+    def package(self) -> str | None:
+        """`NAME==VERSION` of a file that comes from the Python package index."""
+        return self.url.removeprefix("pypi:").partition("/")[0] if self.url.startswith("pypi:") else None
+
+    @property
     def file_name(self) -> str:
         return self.url.rsplit("/", 1)[-1]
 

@@ -4,10 +4,11 @@ import hashlib
 import http.server
 import pathlib
 import threading
+import zipfile
 from collections.abc import Iterator
 
 import pytest
-from skilljaild.images.download import cache_directory, cached_file, download
+from skilljaild.images.download import cache_directory, cached_file, download, file_sha256
 from skilljaild.images.error import ImageError
 from skilljaild.images.pins import Pin
 
@@ -88,3 +89,27 @@ def test_a_missing_file_says_where_to_put_it_by_hand(server: str) -> None:
     assert str(by_hand) in str(caught.value)
     by_hand.write_bytes(CONTENT)
     assert download(missing) == by_hand
+
+
+@pytest.fixture
+def package(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """A package in an index of the test's own: the only one that pip then knows."""
+    wheel = tmp_path / "tiny-1.0-py2.py3-none-manylinux_2_28_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("tiny/bin/tiny", "tiny")
+        archive.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        archive.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py2.py3-none-manylinux_2_28_x86_64\n")
+        archive.writestr("tiny-1.0.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    return wheel
+
+
+def test_a_package_is_fetched_by_pip_and_held_to_its_hash(package: pathlib.Path) -> None:
+    url = f"pypi:tiny==1.0/{package.name}"
+    path = download(pin(url, sha256=file_sha256(package)))
+    assert path.read_bytes() == package.read_bytes()
+    with pytest.raises(
+        ImageError, match=r"(?s)pip cannot download node 1\.0 \(tiny==1\.0\)\. On a machine .* pip said:"
+    ):
+        download(pin(url, sha256="0" * 64))

@@ -20,7 +20,8 @@ def test_every_download_of_an_image_is_pinned_for_both_architectures() -> None:
 def test_every_pin_is_a_whole_hash_of_an_https_url() -> None:
     for pin in load_pins():
         assert re.fullmatch(r"[0-9a-f]{64}", pin.sha256)
-        assert pin.url.startswith("https://")
+        assert pin.url.startswith(("https://", "pypi:"))
+        assert (pin.package is not None) == pin.url.startswith("pypi:")
         assert pin.version in pin.url
         assert pin.licence == "MIT"
         assert pin.max_bytes > 0
