@@ -1228,9 +1228,9 @@ def test_without_an_engine_the_daemon_does_not_start(url: str) -> None:
         assert not listen.exists()
     assert done.returncode == 3
     last = done.stderr.splitlines()[-1]
-    assert last.startswith(
-        f"skilljaild: no container engine answers at {url}. Start it, or name another with engine.url"
-    )
+    assert last.startswith(f"skilljaild: no container engine answers at {url} (")
+    assert "Start it; or install one" in last
+    assert "or name another with engine.url, --engine-url or DOCKER_HOST" in last
     assert "DOCKER_HOST" in last
     assert "Traceback" not in done.stderr
 
@@ -1321,7 +1321,7 @@ def test_an_engine_that_vanishes_is_told_and_found_again(
             client.run(skill, RUN)
         assert caught.value.reason == "ENGINE_UNAVAILABLE"
         assert relay.url in str(caught.value)
-        assert "Start it, or name another with engine.url" in str(caught.value)
+        assert "Start it; or install one" in str(caught.value)
         assert caught.value.retry_after_seconds == 5
         relay.open()
         assert client.run(skill, RUN).stdout == b"ran\n"

@@ -38,7 +38,7 @@ _PLAIN_LIMITS = (
 
 
 _ABSURD = {
-    "argv": (131_072, Reason.ARGUMENT_INVALID),
+    "argv": (1_000_000, Reason.ARGUMENT_INVALID),
     "env": (4_096, Reason.ENVIRONMENT_INVALID),
     "files": (4_096, Reason.REQUEST_INVALID),
     "artifact_patterns": (4_096, Reason.REQUEST_INVALID),
