@@ -395,7 +395,9 @@ def test_a_skill_folder_that_is_no_path_is_refused(client: skilljail.Client, ski
 def test_what_the_caller_may_not_read_is_named(daemon: Daemon, mode_of: str, named: str) -> None:
     """Root may read everything, so a root test asks as somebody else."""
     program = """
-import sys, skilljail
+import os, sys, skilljail
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
 client = skilljail.Client(sys.argv[1])
 try:
     client.run(sys.argv[2], "x.sh")
@@ -409,11 +411,8 @@ except skilljail.SkillInvalid as error:
             (skill / name).write_text(content)
         pathlib.Path(directory).chmod(0o755)
         (skill / mode_of).chmod(0)
-        other = 65_534 if os.geteuid() == 0 else None
         done = subprocess.run(
             [sys.executable, "-c", program, daemon.address, str(skill)],
-            user=other,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(sys.path)},
             capture_output=True,
             text=True,
             timeout=60,

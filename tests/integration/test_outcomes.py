@@ -199,10 +199,13 @@ def test_a_full_work_directory_is_disk_limit(
     assert result.stdout == b"partial\n"
 
 
-def test_a_file_beyond_its_size_limit_is_disk_limit(client: skilljail.Client, make_skill: MakeSkill) -> None:
+def test_a_file_beyond_the_size_of_the_work_directory_ends_by_the_kernels_signal(
+    client: skilljail.Client, make_skill: MakeSkill
+) -> None:
     skill = make_skill({"scripts/x.sh": "echo partial; exec truncate -s 64M big"})
     result = client.run(skill, "scripts/x.sh", limits=Limits(disk_bytes=4 * MIB))
-    assert (result.outcome, result.signal) == (Outcome.DISK_LIMIT, 25)
+    assert (result.outcome, result.signal) == (Outcome.SIGNALED, 25)
+    assert result.message == "The script was ended by SIGXFSZ. A file may have grown to the limit of disk_bytes."
     assert result.stdout == b"partial\n"
 
 

@@ -48,7 +48,7 @@ WALL_GRACE_SECONDS = 1.0
 """init ends a run at its wall time. When its word has not come by then, the caller may just be reading slowly: from
 then on nobody waits for the caller any more."""
 LAST_WORD_SECONDS = 5.0
-"""And when it has not come by then either, the sandbox is killed."""
+"""How long init then has to say what was held up by the caller."""
 COLLECT_SECONDS = 30.0
 DEATH_SECONDS = 2.0
 """How long an engine may take to notice that a sandbox is dead,"""
@@ -275,13 +275,17 @@ class Run:
         then, no more than the output limit, waits here and not in the sandbox.
         """
         limits = self.order.policy.limits
-        patience = asyncio.get_running_loop().time() + limits.wall_seconds + WALL_GRACE_SECONDS
-        async with asyncio.timeout_at(patience + LAST_WORD_SECONDS):
+        clock = asyncio.get_running_loop().time
+        patience = clock() + limits.wall_seconds + WALL_GRACE_SECONDS
+        async with asyncio.timeout_at(patience) as timeout:
             async for event in sandbox.conversation.output(limits.output_bytes):
                 if isinstance(event, Exit):
                     return event
+                timeout.reschedule(patience + LAST_WORD_SECONDS)  # it is the caller who is waited for, not init
                 await self._hand_over(event, patience)
                 self._count(event)  # what was handed over, and no more: the caller compares
+                if clock() < patience:
+                    timeout.reschedule(patience)
         raise ProtocolError("the output ended without an end")
 
     async def _hand_over(self, event: Output, patience: float) -> None:

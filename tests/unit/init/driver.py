@@ -18,7 +18,7 @@ from typing import Any, Self
 from skilljail_init import frames
 from skilljail_init.frames import Frame, FrameDecoder, FrameType
 
-__all__ = ["ENV", "INIT", "UID", "InitProcess", "Result", "python"]
+__all__ = ["ENV", "INIT", "PYTHON", "UID", "InitProcess", "Result", "python"]
 
 INIT = pathlib.Path(frames.__file__).parent.parent
 ENV = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
@@ -27,9 +27,20 @@ UID = 65_532
 FRAME_SECONDS_MAX = 20.0
 
 
+def _python_for_everybody() -> str:
+    """A Python that the sandbox's user may execute, too: ours, unless it lies in somebody's home."""
+    own = pathlib.Path(sys.executable).resolve()
+    if all(folder.stat().st_mode & 0o001 for folder in own.parents):
+        return str(own)
+    return "/usr/bin/python3"
+
+
+PYTHON = _python_for_everybody()
+
+
 def python(source: str, *arguments: str) -> list[str]:
     """The command that runs Python source."""
-    return [sys.executable, "-I", "-S", "-c", source, *arguments]
+    return [PYTHON, "-I", "-S", "-c", source, *arguments]
 
 
 @dataclasses.dataclass
@@ -77,7 +88,7 @@ class InitProcess:
         if uid is not None and is_root:
             command += ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
             command += ["--inh-caps=-all", "--bounding-set=-all"]
-        self.command = [*command, sys.executable, "-I", "-S", str(init), str(work)]
+        self.command = [*command, PYTHON, "-I", "-S", str(init), str(work)]
         self._pass_fds = pass_fds
         self.skill = work / "skill"
         self.ready: dict[str, Any] = {}

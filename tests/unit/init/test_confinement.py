@@ -12,7 +12,7 @@ import pytest
 from skilljail_init.children import Children, kill_everything
 from skilljail_init.errors import InitError
 
-from .driver import ENV, INIT, UID, InitProcess, python
+from .driver import ENV, INIT, PYTHON, UID, InitProcess, python
 
 LOOK_AT_INIT = """
 import ctypes, json, os
@@ -57,7 +57,7 @@ print("still here")
 
 def test_a_script_cannot_look_into_init(open_folder: pathlib.Path) -> None:
     with InitProcess(open_folder, uid=UID) as init:
-        result = init.run([sys.executable, "-c", LOOK_AT_INIT])
+        result = init.run([PYTHON, "-c", LOOK_AT_INIT])
         assert (result.stderr, result.ended) == (b"", ("exited", 0, None))
         found = json.loads(result.stdout)
         denied = {"Permission denied", "Operation not permitted"}

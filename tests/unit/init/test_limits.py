@@ -65,7 +65,7 @@ def test_output_up_to_the_limit_is_no_offence(init: InitProcess) -> None:
 
 @pytest.mark.parametrize("more", ["", "import time; time.sleep(60)"], ids=["ends at once", "goes on"])
 def test_one_byte_too_much_is_cut_and_ends_the_script(init: InitProcess, more: str) -> None:
-    result = init.run(writes(101, more), output_bytes=1000)
+    result = init.run(writes(1001, more), output_bytes=1000)
     assert len(result.stdout) + len(result.stderr) == 1000
     assert result.exit["cause"] == "output_limit"
     assert result.exit["output_truncated"] is True
