@@ -17,9 +17,10 @@ def tenant_of(context: grpc.aio.ServicerContext[Any, Any], *, tls: bool) -> str:
     if not tls:
         return LOCAL_TENANT
     names = list(context.auth_context().get("x509_common_name", []))
-    if len(names) != 1 or not names[0]:
+    name = names[0].decode(errors="replace") if len(names) == 1 else ""
+    if not name or not name.isprintable():
         raise Refusal(
             Reason.UNAUTHENTICATED,
-            "the client certificate has no single common name; issue one whose CN is the tenant",
+            "the client certificate has no single, printable common name; issue one whose CN is the tenant",
         )
-    return f"cn:{names[0].decode(errors='backslashreplace')}"
+    return f"cn:{name}"

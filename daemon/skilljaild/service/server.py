@@ -22,6 +22,9 @@ __all__ = ["ListenError", "Server"]
 REQUEST_BYTES_MAX = 16 * 1024 * 1024
 """Above what every bound of a request adds up to (standard input, inputs, arguments: 4 + 4 + 1 MiB)."""
 STREAMS_MAX = 1_000
+"""Calls of one connection at one time."""
+CALLS_MAX = 2_000
+"""Calls at one time; a further one gets RESOURCE_EXHAUSTED from gRPC itself."""
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
@@ -50,7 +53,7 @@ class Server:
         self._config = config
         self._socket: pathlib.Path | None = None
         self._health = health.aio.HealthServicer()
-        self._server = grpc.aio.server(options=_OPTIONS)
+        self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
         script_runner_pb2_grpc.add_ScriptRunnerServiceServicer_to_server(runner, self._server)
         bundle_store_pb2_grpc.add_BundleStoreServiceServicer_to_server(store, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
