@@ -41,7 +41,7 @@ Pids = Annotated[int, pydantic.Field(ge=4, le=32_768)]
 DiskBytes = Annotated[pydantic.ByteSize, pydantic.Field(ge=64 * 1024)]
 DiskInodes = Annotated[int, pydantic.Field(ge=64)]
 OpenFiles = Annotated[int, pydantic.Field(ge=16, le=1_048_576)]
-ArtifactCount = Annotated[int, pydantic.Field(ge=0, le=10_000)]
+ArtifactCount = Annotated[int, pydantic.Field(ge=0, le=2_000)]
 ArtifactBytes = Annotated[pydantic.ByteSize, pydantic.Field(ge=0)]
 
 

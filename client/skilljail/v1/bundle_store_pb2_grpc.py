@@ -50,8 +50,9 @@ class BundleStoreServiceServicer(object):
     def Upload(self, request_iterator, context):
         """Stores blobs: for each one a header, then its bytes. A blob that is there
         already is not an error. What was stored before an error stays.
-        INVALID_ARGUMENT: BLOB_INVALID for bytes that do not match their header,
-        REQUEST_INVALID for a malformed piece or a call that sends nothing for 30 s.
+        INVALID_ARGUMENT: BLOB_INVALID for bytes that do not match their header, or
+        pieces that are too large or come without one; REQUEST_INVALID for a
+        malformed digest, or a call that sends nothing for 30 s.
         RESOURCE_EXHAUSTED: STORE_FULL, with RetryInfo where trying again may help.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

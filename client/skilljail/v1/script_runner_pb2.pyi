@@ -66,7 +66,9 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     ERROR_REASON_PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 18
     """The page token is not one that ListRuns gave."""
     ERROR_REASON_BLOB_INVALID: _ErrorReason.ValueType  # 19
-    """A blob's content does not have the digest or the size that was announced."""
+    """A blob's content does not have the digest or the size that was announced, or
+    the pieces of its upload do not fit together.
+    """
     ERROR_REASON_STORE_FULL: _ErrorReason.ValueType  # 20
     """The blob is larger than the store takes, or the store is full of blobs in use."""
     ERROR_REASON_SHUTTING_DOWN: _ErrorReason.ValueType  # 21
@@ -120,7 +122,9 @@ ERROR_REASON_RUN_NOT_FOUND: ErrorReason.ValueType  # 17
 ERROR_REASON_PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 18
 """The page token is not one that ListRuns gave."""
 ERROR_REASON_BLOB_INVALID: ErrorReason.ValueType  # 19
-"""A blob's content does not have the digest or the size that was announced."""
+"""A blob's content does not have the digest or the size that was announced, or
+the pieces of its upload do not fit together.
+"""
 ERROR_REASON_STORE_FULL: ErrorReason.ValueType  # 20
 """The blob is larger than the store takes, or the store is full of blobs in use."""
 ERROR_REASON_SHUTTING_DOWN: ErrorReason.ValueType  # 21
@@ -187,7 +191,8 @@ class RunScriptRequest(google.protobuf.message.Message):
     """The caller's own name for this run, optional: 1 to 128 characters of
     A-Z a-z 0-9 . _ -. A name runs once for as long as the daemon remembers the
     run: a second call with it gets ALREADY_EXISTS and runs nothing, so a call
-    may be repeated safely after a broken connection.
+    may be repeated safely after a broken connection. A run that was refused with
+    an error before its script started gives its name back.
     """
     bundle_digest: builtins.str
     """The skill, as the digest of an uploaded BundleManifest: `sha256:` and 64

@@ -62,11 +62,11 @@ class ScriptRunnerServiceServicer(object):
 
         The server checks the whole request first, starts nothing when it is wrong,
         and then MUST send Queued first, Started before any Output, and Finished
-        exactly once and last. A run that was cancelled
-        before its script started goes from Queued to Finished. A stream that ends without Finished is an error for
-        the caller, who MUST NOT take it for a result. When the caller cancels, its
-        deadline passes, or its connection is lost, the sandbox is destroyed within
-        a second.
+        exactly once and last. A run that was cancelled before its script started
+        goes from Queued to Finished. A stream that ends without Finished is an error
+        for the caller, who MUST NOT take it for a result. When the caller cancels,
+        its deadline passes, or its connection is lost, the sandbox is destroyed
+        within a second. When a run is over, the caller has a minute to read the rest.
 
         INVALID_ARGUMENT: the request is wrong (PATH_INVALID, ARGUMENT_INVALID,
         ENVIRONMENT_INVALID, LIMIT_INVALID, LIMIT_ABOVE_CEILING, REQUEST_INVALID,
@@ -98,7 +98,7 @@ class ScriptRunnerServiceServicer(object):
 
     def ListRuns(self, request, context):
         """Lists the caller's runs, newest first. A page ends early when it is large,
-        and leaves the artifacts of the results to GetRun.
+        and leaves the files of the results, delivered and skipped, to GetRun.
         INVALID_ARGUMENT: PAGE_TOKEN_INVALID, REQUEST_INVALID.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -116,6 +116,7 @@ class ScriptRunnerServiceServicer(object):
 
     def GetCapabilities(self, request, context):
         """Tells what this daemon can do and where its bounds are.
+        UNAVAILABLE: ENGINE_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,11 +35,11 @@ class ScriptRunnerServiceStub:
 
     The server checks the whole request first, starts nothing when it is wrong,
     and then MUST send Queued first, Started before any Output, and Finished
-    exactly once and last. A run that was cancelled
-    before its script started goes from Queued to Finished. A stream that ends without Finished is an error for
-    the caller, who MUST NOT take it for a result. When the caller cancels, its
-    deadline passes, or its connection is lost, the sandbox is destroyed within
-    a second.
+    exactly once and last. A run that was cancelled before its script started
+    goes from Queued to Finished. A stream that ends without Finished is an error
+    for the caller, who MUST NOT take it for a result. When the caller cancels,
+    its deadline passes, or its connection is lost, the sandbox is destroyed
+    within a second. When a run is over, the caller has a minute to read the rest.
 
     INVALID_ARGUMENT: the request is wrong (PATH_INVALID, ARGUMENT_INVALID,
       ENVIRONMENT_INVALID, LIMIT_INVALID, LIMIT_ABOVE_CEILING, REQUEST_INVALID,
@@ -71,7 +71,7 @@ class ScriptRunnerServiceStub:
         skilljail.v1.script_runner_pb2.ListRunsResponse,
     ]
     """Lists the caller's runs, newest first. A page ends early when it is large,
-    and leaves the artifacts of the results to GetRun.
+    and leaves the files of the results, delivered and skipped, to GetRun.
     INVALID_ARGUMENT: PAGE_TOKEN_INVALID, REQUEST_INVALID.
     """
 
@@ -88,7 +88,9 @@ class ScriptRunnerServiceStub:
         skilljail.v1.script_runner_pb2.GetCapabilitiesRequest,
         skilljail.v1.script_runner_pb2.GetCapabilitiesResponse,
     ]
-    """Tells what this daemon can do and where its bounds are."""
+    """Tells what this daemon can do and where its bounds are.
+    UNAVAILABLE: ENGINE_UNAVAILABLE.
+    """
 
 class ScriptRunnerServiceAsyncStub:
     """Runs one script of a skill in a sandbox of its own.
@@ -107,11 +109,11 @@ class ScriptRunnerServiceAsyncStub:
 
     The server checks the whole request first, starts nothing when it is wrong,
     and then MUST send Queued first, Started before any Output, and Finished
-    exactly once and last. A run that was cancelled
-    before its script started goes from Queued to Finished. A stream that ends without Finished is an error for
-    the caller, who MUST NOT take it for a result. When the caller cancels, its
-    deadline passes, or its connection is lost, the sandbox is destroyed within
-    a second.
+    exactly once and last. A run that was cancelled before its script started
+    goes from Queued to Finished. A stream that ends without Finished is an error
+    for the caller, who MUST NOT take it for a result. When the caller cancels,
+    its deadline passes, or its connection is lost, the sandbox is destroyed
+    within a second. When a run is over, the caller has a minute to read the rest.
 
     INVALID_ARGUMENT: the request is wrong (PATH_INVALID, ARGUMENT_INVALID,
       ENVIRONMENT_INVALID, LIMIT_INVALID, LIMIT_ABOVE_CEILING, REQUEST_INVALID,
@@ -143,7 +145,7 @@ class ScriptRunnerServiceAsyncStub:
         skilljail.v1.script_runner_pb2.ListRunsResponse,
     ]
     """Lists the caller's runs, newest first. A page ends early when it is large,
-    and leaves the artifacts of the results to GetRun.
+    and leaves the files of the results, delivered and skipped, to GetRun.
     INVALID_ARGUMENT: PAGE_TOKEN_INVALID, REQUEST_INVALID.
     """
 
@@ -160,7 +162,9 @@ class ScriptRunnerServiceAsyncStub:
         skilljail.v1.script_runner_pb2.GetCapabilitiesRequest,
         skilljail.v1.script_runner_pb2.GetCapabilitiesResponse,
     ]
-    """Tells what this daemon can do and where its bounds are."""
+    """Tells what this daemon can do and where its bounds are.
+    UNAVAILABLE: ENGINE_UNAVAILABLE.
+    """
 
 class ScriptRunnerServiceServicer(metaclass=abc.ABCMeta):
     """Runs one script of a skill in a sandbox of its own.
@@ -181,11 +185,11 @@ class ScriptRunnerServiceServicer(metaclass=abc.ABCMeta):
 
         The server checks the whole request first, starts nothing when it is wrong,
         and then MUST send Queued first, Started before any Output, and Finished
-        exactly once and last. A run that was cancelled
-        before its script started goes from Queued to Finished. A stream that ends without Finished is an error for
-        the caller, who MUST NOT take it for a result. When the caller cancels, its
-        deadline passes, or its connection is lost, the sandbox is destroyed within
-        a second.
+        exactly once and last. A run that was cancelled before its script started
+        goes from Queued to Finished. A stream that ends without Finished is an error
+        for the caller, who MUST NOT take it for a result. When the caller cancels,
+        its deadline passes, or its connection is lost, the sandbox is destroyed
+        within a second. When a run is over, the caller has a minute to read the rest.
 
         INVALID_ARGUMENT: the request is wrong (PATH_INVALID, ARGUMENT_INVALID,
           ENVIRONMENT_INVALID, LIMIT_INVALID, LIMIT_ABOVE_CEILING, REQUEST_INVALID,
@@ -221,7 +225,7 @@ class ScriptRunnerServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[skilljail.v1.script_runner_pb2.ListRunsResponse, collections.abc.Awaitable[skilljail.v1.script_runner_pb2.ListRunsResponse]]:
         """Lists the caller's runs, newest first. A page ends early when it is large,
-        and leaves the artifacts of the results to GetRun.
+        and leaves the files of the results, delivered and skipped, to GetRun.
         INVALID_ARGUMENT: PAGE_TOKEN_INVALID, REQUEST_INVALID.
         """
 
@@ -242,6 +246,8 @@ class ScriptRunnerServiceServicer(metaclass=abc.ABCMeta):
         request: skilljail.v1.script_runner_pb2.GetCapabilitiesRequest,
         context: _ServicerContext,
     ) -> typing.Union[skilljail.v1.script_runner_pb2.GetCapabilitiesResponse, collections.abc.Awaitable[skilljail.v1.script_runner_pb2.GetCapabilitiesResponse]]:
-        """Tells what this daemon can do and where its bounds are."""
+        """Tells what this daemon can do and where its bounds are.
+        UNAVAILABLE: ENGINE_UNAVAILABLE.
+        """
 
 def add_ScriptRunnerServiceServicer_to_server(servicer: ScriptRunnerServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

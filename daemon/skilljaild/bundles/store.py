@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import BinaryIO, Self
 
 from skilljaild.bundles.digest import is_digest
-from skilljaild.errors import Reason, Refusal
+from skilljaild.errors import Reason, Refusal, Violation
 
 __all__ = ["WRITERS_MAX", "BlobStore", "BlobStores", "BlobWriter"]
 
@@ -165,8 +165,6 @@ class BlobStore:
                 temporary.rename(self._path(digest))
                 self._blobs[digest] = _Blob(size, time.time())
         self._record(stale)
-        if not known:
-            self._sync_directory()
         return not known
 
     def _sync_directory(self) -> None:
@@ -224,14 +222,18 @@ class BlobStore:
         try:
             with self._path(digest).open("rb") as file:
                 data = file.read(limit + 1)
-        except OSError:
+        except FileNotFoundError:
             data = None
         if data is not None and len(data) <= limit and f"sha256:{hashlib.sha256(data).hexdigest()}" == digest:
             return data
         with self._lock:
             if digest in self._blobs:
                 self._drop(digest)
-        raise Refusal(Reason.BUNDLE_MISSING, f"blob {digest} is not on this daemon any more; upload it again")
+        raise Refusal(
+            Reason.BUNDLE_MISSING,
+            f"blob {digest} is not on this daemon any more; upload it again",
+            missing=(Violation(digest, "dropped"),),
+        )
 
 
 class BlobWriter:
@@ -274,7 +276,8 @@ class BlobWriter:
         self._file.flush()
         os.fsync(self._file.fileno())
         if self._store._adopt(self._temporary, self._digest, self._size):  # noqa: SLF001  the writer is the store's own
-            self._held = 0
+            self._held = 0  # the blob has it now, whatever the disk says next
+            self._store._sync_directory()  # noqa: SLF001
 
     def __exit__(self, *error: object) -> None:
         try:

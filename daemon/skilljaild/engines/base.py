@@ -102,7 +102,7 @@ class ByteStream(Protocol):
     """init's standard input and output. What is read is hostile."""
 
     async def read(self) -> bytes:
-        """The next bytes, 1 to 1 MiB; b"" at the end of the stream, also when the sandbox was killed."""
+        """The next bytes, 1 to 2 MiB; b"" at the end of the stream, also when the sandbox was killed."""
         ...
 
     async def write(self, data: bytes) -> None:

@@ -97,7 +97,10 @@ def _fetch_package(pin: Pin, target: IO[bytes]) -> None:
         options = ["--no-deps", "--only-binary=:all:", "--require-hashes", "--disable-pip-version-check", "--quiet"]
         where = ["--platform", platform, "--dest", directory, "--requirement", str(requirement)]
         command = [*_pip(), "download", *options, *where]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PACKAGE_SECONDS, check=False)  # noqa: S603
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PACKAGE_SECONDS, check=False)  # noqa: S603
+        except subprocess.TimeoutExpired as error:
+            raise ImageError(f"pip did not download {pin.package} within {PACKAGE_SECONDS} s; try again") from error
         found = pathlib.Path(directory) / pin.file_name
         if done.returncode != 0 or not found.is_file():
             last_lines = "\n".join(done.stderr.strip().splitlines()[-4:])

@@ -51,8 +51,8 @@ class Admission:
         if self._held_bytes + size > HELD_BYTES_MAX:
             raise Refusal(
                 Reason.QUEUE_FULL,
-                f"the requests that wait hold {self._held_bytes:,} bytes already; try again in a moment, or "
-                "upload large inputs instead of sending them inline",
+                f"the requests under way hold {self._held_bytes:,} bytes already; try again in a moment, with smaller "
+                "skills, or with large inputs uploaded instead of sent inline",
                 retry_seconds=1,
             )
         if not self._free and len(self._waiting) >= self._queued_runs:

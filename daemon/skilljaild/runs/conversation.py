@@ -22,6 +22,8 @@ __all__ = ["Conversation", "Exit", "ProtocolError", "StartFailed", "StreamEnded"
 
 SKIPPED_MAX = 1_000
 """Skipped files that are kept by name; `RunResult.skipped_artifacts` promises no more."""
+SKIPPED_NAMES_BYTES = 64 * 1024
+"""And no more than so many bytes of names: a finished run is remembered for long."""
 SKIPPED_FRAMES_MAX = 200_000
 WRITE_BYTES = 256 * 1024
 STAGE_BYTES = 1024 * 1024 - 1_024
@@ -155,7 +157,7 @@ class Conversation:
 
     async def artifacts(self, limits: Limits) -> AsyncIterator[ArtifactChunk | Artifact | SkippedArtifact | int]:
         """What init collected: an artifact's chunks, then the Artifact. Numbers count skipped files without a name."""
-        count = total = skipped = 0
+        count = total = skipped = names = 0
         seen: set[str] = set()
         while True:
             frame = await self._next(FrameType.ARTIFACT, FrameType.SKIPPED, FrameType.DONE)
@@ -167,7 +169,9 @@ class Conversation:
                 skipped += 1
                 if skipped > SKIPPED_FRAMES_MAX:
                     raise ProtocolError("too many skipped artifacts")
-                yield _skipped(frame) if skipped <= SKIPPED_MAX else 1
+                one = _skipped(frame)
+                names += len(one.path.encode())
+                yield one if skipped <= SKIPPED_MAX and names <= SKIPPED_NAMES_BYTES else 1
                 continue
             path, size, executable = _artifact(frame)
             count, total = count + 1, total + size

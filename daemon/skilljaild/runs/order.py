@@ -1,6 +1,7 @@
 """What to run: a request as it came, and the same after every check."""
 
 import dataclasses
+import functools
 import re
 
 from skilljaild.bundles.bundle import MANIFEST_BYTES_MAX, Bundle, BundleFile, parse_manifest
@@ -29,6 +30,8 @@ INPUT_BYTES_MAX = 4 * 1024 * 1024
 PATTERNS_MAX = 64
 PATTERN_BYTES_MAX = 1_024
 MISSING_NAMED_MAX = 1_000
+ENTRY_BYTES = 500
+"""What an entry of a bundle takes in memory besides its path: a digest, and Python's own for each object."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class RunRequest:
     interpreter: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Order:
     """A request that was checked from end to end: nothing about it can be refused any more."""
 
@@ -68,13 +71,15 @@ class Order:
     policy: EffectivePolicy
     env: dict[str, str]
 
-    @property
+    @functools.cached_property
     def size(self) -> int:
-        """Bytes that the request holds in memory."""
+        """Bytes that the request and its unfolded bundle hold in memory, about."""
         request = self.request
         inline = sum(len(one.content or b"") for one in request.files)
         texts = sum(len(text) for pair in request.env.items() for text in pair) + sum(map(len, request.argv))
-        return len(request.stdin) + inline + texts
+        files = sum(len(path) + ENTRY_BYTES for path in self.bundle.files)
+        directories = sum(len(path) + ENTRY_BYTES for path in self.bundle.directories)
+        return len(request.stdin) + inline + texts + files + directories
 
     @property
     def digests(self) -> list[str]:
@@ -122,11 +127,14 @@ class OrderDesk:
         if missing:
             raise _bundle_missing(missing)
         for file in bundle.files.values():
-            if file.content is None and store.size(file.digest) != file.size:
+            size = len(file.content) if file.content is not None else store.size(file.digest)
+            if size is None:
+                raise _bundle_missing([file.digest])
+            if size != file.size:
                 raise Refusal(
                     Reason.SKILL_INVALID,
                     f"the manifest gives {shown(file.path)} a size that its blob has not",
-                    field="bundle_digest",
+                    field=file.field,
                 )
         return bundle
 

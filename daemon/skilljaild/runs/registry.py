@@ -127,7 +127,8 @@ class RunRegistry:
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=grace_seconds)
         for run_id in list(self._tasks):
-            self._runs[run_id].end(Outcome.SHUTDOWN)
+            if (run := self._runs.get(run_id)) is not None:
+                run.end(Outcome.SHUTDOWN)
         if self._tasks:
             await asyncio.wait(self._tasks.values())
 

@@ -40,7 +40,7 @@ from skilljaild.runs.events import (
 from skilljaild.runs.order import Order
 from skilljaild.runs.outcome import WITH_EXIT_CODE, decide
 from skilljaild.runs.pipe import EventPipe
-from skilljaild.runs.sandbox import Sandbox, open_sandbox
+from skilljaild.runs.sandbox import Sandbox, open_sandbox, uninterrupted
 
 __all__ = ["Run", "RunContext"]
 
@@ -49,6 +49,7 @@ WALL_GRACE_SECONDS = 1.0
 then on nobody waits for the caller any more."""
 LAST_WORD_SECONDS = 5.0
 """How long init then has to say what was held up by the caller."""
+STAGE_SECONDS = 60.0
 COLLECT_SECONDS = 30.0
 DEATH_SECONDS = 2.0
 """How long an engine may take to notice that a sandbox is dead,"""
@@ -130,14 +131,20 @@ class Run:
             result = RunResult(Outcome.SANDBOX_ERROR, refusal.message)
         except Exception as error:  # noqa: BLE001  a fault of ours must still end the run, and be told
             log.exception("run failed", run=self.run_id)
-            self.refusal = Refusal(
-                Reason.INTERNAL, f"the daemon has a fault ({type(error).__name__}); its log tells more"
-            )
-            result = RunResult(Outcome.SANDBOX_ERROR, self.refusal.message)
+            result = self._faulty(error)
         finally:
             self._context.admission.release(self._ticket)
         self._finish(dataclasses.replace(result, phases=self._phases))
         await self.events.close(None if self.refusal else Finished(self.result or result))
+
+    def _faulty(self, error: Exception) -> RunResult:
+        """After a fault of ours: an end that is known stays, and only what never started is refused."""
+        message = f"the daemon has a fault ({type(error).__name__}); its log tells more"
+        if self._ended is not None:
+            return self._ended
+        if self.started is None:
+            self.refusal = Refusal(Reason.INTERNAL, message)
+        return RunResult(Outcome.SANDBOX_ERROR, message, usage=self._usage_so_far())
 
     async def _supervise(self) -> RunResult:
         """Does the work in a task of its own, which `end` cancels."""
@@ -165,7 +172,10 @@ class Run:
         await self._ticket.turn()
         self._phases.queued = self._lap()
         self.state = RunState.STARTING
-        with self._refusing(), self._store.pinned(self.order.digests) as missing:
+        with self._refusing(), contextlib.ExitStack() as pins:
+            # In a thread: the store's lock is held while it makes room on the disk.
+            pinned = self._store.pinned(self.order.digests)
+            missing = await uninterrupted(asyncio.to_thread(pins.enter_context, pinned))
             if missing:
                 raise Refusal(
                     Reason.BUNDLE_MISSING,
@@ -174,7 +184,7 @@ class Run:
                 )
             async with open_sandbox(self._context.engine, self._spec()) as sandbox:
                 self._phases.claimed = self._lap()
-                await self._stage(sandbox)
+                await self._stage_in_time(sandbox)
                 self._phases.staged = self._lap()
                 self._ended = await self._script(sandbox)
                 return self._ended
@@ -209,6 +219,15 @@ class Run:
             place=self._ticket.place,
         )
 
+    async def _stage_in_time(self, sandbox: Sandbox) -> None:
+        try:
+            async with asyncio.timeout(STAGE_SECONDS):
+                await self._stage(sandbox)
+        except TimeoutError:
+            raise EngineError(
+                f"the skill could not be staged within {STAGE_SECONDS:g} s; is the host loaded?"
+            ) from None
+
     async def _stage(self, sandbox: Sandbox) -> None:
         bundle = self.order.bundle
         entries: list[dict[str, object]] = [
@@ -226,6 +245,8 @@ class Run:
 
     async def _script(self, sandbox: Sandbox) -> RunResult:
         """From the start of the script on every failure is a result."""
+        self.state = RunState.RUNNING
+        self.started = datetime.datetime.now(datetime.UTC)
         await self.events.put(
             Started(
                 self.order.policy,
@@ -235,8 +256,6 @@ class Run:
                 sandbox.verified,
             )
         )
-        self.state = RunState.RUNNING
-        self.started = datetime.datetime.now(datetime.UTC)
         try:
             await sandbox.conversation.start(self._start_order(), self.order.request.stdin)
             end = await self._output(sandbox)
@@ -340,10 +359,12 @@ class Run:
         )
 
     async def _engine_oom(self, sandbox: Sandbox) -> bool:
+        """The second opinion on memory: init's own record from the kernel is what counts."""
         try:
-            return (await self._context.engine.stats(sandbox.sandbox_id)).oom_killed
-        except EngineError:
-            return False  # init's own record from the kernel is what counts; this is the second opinion
+            async with asyncio.timeout(DEATH_SECONDS):
+                return (await self._context.engine.stats(sandbox.sandbox_id)).oom_killed
+        except (EngineError, TimeoutError):
+            return False
 
     async def _lost(self, sandbox: Sandbox, what: str) -> RunResult:
         """The sandbox went away under the script. The engine knows whether memory was why."""
@@ -356,18 +377,16 @@ class Run:
 
     async def _died_of_memory(self, sandbox: Sandbox) -> bool:
         """The engine's record of a death, which it may write a moment after the stream has ended."""
-        deadline = time.monotonic() + DEATH_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                stats = await self._context.engine.stats(sandbox.sandbox_id)
-            except EngineError:
-                return False
-            if stats.oom_killed:
-                return True
-            if not stats.running:
-                deadline = min(deadline, time.monotonic() + DEATH_RECORD_SECONDS)
-            await asyncio.sleep(0.05)
-        return False
+        clock = asyncio.get_running_loop().time
+        try:
+            async with asyncio.timeout(DEATH_SECONDS) as timeout:
+                while not (stats := await self._context.engine.stats(sandbox.sandbox_id)).oom_killed:
+                    if not stats.running:
+                        timeout.reschedule(min(timeout.when() or 0.0, clock() + DEATH_RECORD_SECONDS))
+                    await asyncio.sleep(0.05)
+        except (EngineError, TimeoutError):
+            return False
+        return True
 
     def _overdue(self) -> RunResult:
         """init did not end the run in time: it is starved."""

@@ -38,6 +38,7 @@ async def uninterrupted(work: Awaitable[T]) -> T:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task])
+        _ = task.cancelled() or task.exception()  # retrieved: the cancellation is what is told
         raise
 
 

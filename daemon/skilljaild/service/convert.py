@@ -1,5 +1,6 @@
 """The one place where messages become plain data and plain data becomes messages."""
 
+import dataclasses
 import datetime
 
 from google.protobuf import duration_pb2, timestamp_pb2
@@ -208,8 +209,8 @@ def _phases(phases: Phases) -> run_pb2.Phases:
     return run_pb2.Phases(**{name: _duration(getattr(phases, name)) for name in names})
 
 
-def run_message(run: Run) -> run_pb2.Run:
-    """What the daemon remembers of a run."""
+def run_message(run: Run, *, files: bool = True) -> run_pb2.Run:
+    """What the daemon remembers of a run. `files`: with the artifacts and the skipped files of its result."""
     message = run_pb2.Run(
         run_id=run.run_id,
         request_id=run.request_id,
@@ -223,5 +224,6 @@ def run_message(run: Run) -> run_pb2.Run:
         finish_time=_timestamp(run.finished),
     )
     if run.result is not None:
-        message.result.CopyFrom(_result(run.result))
+        result = run.result if files else dataclasses.replace(run.result, artifacts=(), skipped=())
+        message.result.CopyFrom(_result(result))
     return message

@@ -61,7 +61,7 @@ async def test_what_requests_hold_in_memory_is_bounded_too(monkeypatch: pytest.M
     monkeypatch.setattr(module, "HELD_BYTES_MAX", 100)
     admission = Admission(1, 9)
     running, waiting = admission.admit(60), admission.admit(40)
-    with pytest.raises(Refusal, match="hold 100 bytes already; try again in a moment, or upload large") as caught:
+    with pytest.raises(Refusal, match="hold 100 bytes already; try again in a moment, with smaller") as caught:
         admission.admit(1)
     assert (caught.value.reason, caught.value.retry_seconds) == (Reason.QUEUE_FULL, 1)
     # One that holds nothing waits still.

@@ -741,3 +741,32 @@ async def test_the_next_run_starts_when_the_one_before_is_over(bench: Bench) -> 
     assert result.phases.queued is not None
     assert result.phases.queued >= 0.02
     bench.check_clean()
+
+
+async def test_a_fault_of_ours_after_the_start_is_a_result_and_no_refusal(bench: Bench) -> None:
+    """Something ran: the caller must not be told to try again under the same name."""
+
+    async def broken(sandbox_id: str) -> SandboxStats:
+        raise ZeroDivisionError(sandbox_id)
+
+    bench.engine.stats = broken  # type: ignore[method-assign]
+    bench.engine.init = serve_script(HELLO, EXIT, DONE)
+    run = bench.run()
+    result = result_of(run, await finished(run))
+    assert (result.outcome, result.exit_code, result.usage.stdout_bytes) == (Outcome.SANDBOX_ERROR, None, 6)
+    assert result.message == "the daemon has a fault (ZeroDivisionError); its log tells more"
+    bench.check_clean()
+
+
+async def test_the_names_of_skipped_files_are_bounded_together(bench: Bench) -> None:
+    """A finished run is remembered for long, and a hostile script chooses its names."""
+    skipped = [(FrameType.SKIPPED, {"path": f"{number:01000}", "reason": "unsafe_name"}) for number in range(100)]
+    bench.engine.init = serve_script(EXIT, *skipped, DONE)
+    run = bench.run()
+    result = result_of(run, await finished(run))
+    assert (len(result.skipped), result.skipped_omitted) == (65, 35)
+
+
+async def test_a_request_counts_with_its_unfolded_bundle(bench: Bench) -> None:
+    files = [BundleFile(f"file-{number}", put(bench.store, b"x"), 1, executable=False) for number in range(50)]
+    assert make_order(files=files).size > make_order().size + 50 * 500

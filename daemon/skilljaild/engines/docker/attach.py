@@ -1,7 +1,7 @@
 """init's standard input and output over Docker's attach stream.
 
 The engine multiplexes: 8 bytes of header (1 stdout, 2 stderr; length, big-endian) before each piece. Only stdout
-speaks frames; init's stderr is kept, bounded, for the log of a sandbox that fails.
+speaks frames; what init writes to standard error is dropped.
 """
 
 import asyncio
@@ -21,7 +21,6 @@ HEADER = struct.Struct(">BxxxI")
 RECEIVE_BYTES = 256 * 1024
 BUFFER_BYTES = 1024 * 1024
 """Read ahead at most so much; then the sandbox waits."""
-STDERR_BYTES = 4_096
 
 
 class Demultiplexer:
@@ -70,8 +69,6 @@ class AttachStream:
         self._room = threading.Condition()
         """Guards the three above; the reading thread waits on it while too much is buffered."""
         self._changed = asyncio.Event()
-        self.stderr = b""
-        """The beginning of what init wrote to standard error. Hostile."""
         # The package gives the attach socket the timeout of a plain call; a script may well be silent for longer.
         with contextlib.suppress(AttributeError, OSError):
             self._socket.settimeout(None)
@@ -85,8 +82,6 @@ class AttachStream:
                 for kind, piece in demultiplexer.feed(data):
                     if kind == 1:
                         self._append(piece)
-                    elif len(self.stderr) < STDERR_BYTES:
-                        self.stderr += piece[: STDERR_BYTES - len(self.stderr)]
         except (OSError, ValueError):
             pass  # the other end is gone, or we closed it: the stream is over either way
         self._end()
