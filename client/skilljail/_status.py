@@ -24,6 +24,7 @@ from skilljail._errors import (
     SkillInvalid,
     SkilljailError,
     StoreFull,
+    StreamBroken,
     Unauthenticated,
     Violation,
 )
@@ -58,6 +59,7 @@ _BY_REASON: dict[str, type[SkilljailError]] = {
     "SHUTTING_DOWN": ShuttingDown,
     "INTERNAL": DaemonFault,
     "UNAUTHENTICATED": Unauthenticated,
+    "NOT_READ": StreamBroken,
 }
 
 

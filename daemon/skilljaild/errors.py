@@ -32,6 +32,7 @@ class Reason(enum.StrEnum):
     SHUTTING_DOWN = "SHUTTING_DOWN"
     INTERNAL = "INTERNAL"
     UNAUTHENTICATED = "UNAUTHENTICATED"
+    NOT_READ = "NOT_READ"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -171,10 +171,10 @@ $modes = foreach ($path in "scripts/tool", "references/note.txt") {
 
 HANG = Behaviour(
     python="""
-import subprocess, sys, time
+import os, subprocess, sys, time
 subprocess.Popen(["sleep", sys.argv[1]], start_new_session=True)
-print("partial", flush=True)
-print("trouble", file=sys.stderr, flush=True)
+os.write(1, b"partial\\n")
+os.write(2, b"trouble\\n")
 time.sleep(600)
 """,
     node="""

@@ -235,7 +235,7 @@ def test_output_of_exactly_the_limit_is_not_cut(client: skilljail.Client, make_s
 
 
 def test_cancel_run_is_cancelled(client: skilljail.Client, make_skill: MakeSkill) -> None:
-    skill = make_skill({"scripts/x.py": "print('partial')\nimport time; time.sleep(60)"})
+    skill = make_skill({"scripts/x.py": "import os, time; os.write(1, b'partial\\n'); time.sleep(60)"})
     with client.stream(skill, "scripts/x.py") as stream:
         for event in stream:
             if isinstance(event, skilljail.Output):
@@ -247,7 +247,7 @@ def test_cancel_run_is_cancelled(client: skilljail.Client, make_skill: MakeSkill
 
 
 def test_a_caller_that_leaves_is_client_disconnected(client: skilljail.Client, make_skill: MakeSkill) -> None:
-    skill = make_skill({"scripts/x.py": "print('partial')\nimport time; time.sleep(60)"})
+    skill = make_skill({"scripts/x.py": "import os, time; os.write(1, b'partial\\n'); time.sleep(60)"})
     with client.stream(skill, "scripts/x.py") as stream:
         for event in stream:
             if isinstance(event, skilljail.Output):
@@ -261,7 +261,7 @@ def test_a_caller_that_leaves_is_client_disconnected(client: skilljail.Client, m
 
 
 def test_a_daemon_that_is_stopped_is_shutdown(make_skill: MakeSkill) -> None:
-    skill = make_skill({"scripts/x.py": "print('partial')\nimport time; time.sleep(60)"})
+    skill = make_skill({"scripts/x.py": "import os, time; os.write(1, b'partial\\n'); time.sleep(60)"})
     with running_daemon("--set", "shutdown_grace_seconds=0.2") as own, skilljail.Client(own.address) as client:
         with client.stream(skill, "scripts/x.py") as stream:
             for event in stream:

@@ -308,7 +308,7 @@ time.sleep(0.3)
     assert (result.outcome, result.exit_code) == (Outcome.EXITED, 0)
     assert {one.content for one in result.artifacts} <= {b"harmless", b""}
     assert {one.reason for one in result.skipped_artifacts} <= {"NOT_A_REGULAR_FILE"}
-    assert len(result.artifacts) + len(result.skipped_artifacts) >= 5
+    assert result.artifacts or result.skipped_artifacts
 
 
 def test_an_artifact_keeps_no_bit_owner_or_attribute_of_the_sandbox(attacks: Attacks) -> None:

@@ -77,6 +77,8 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """A fault of the daemon itself."""
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 23
     """The caller has no credential that this daemon accepts."""
+    ERROR_REASON_NOT_READ: _ErrorReason.ValueType  # 24
+    """The run is over, and the caller did not read the rest of its events."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call was refused. google.rpc.ErrorInfo.reason holds a name of this list
@@ -133,6 +135,8 @@ ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 22
 """A fault of the daemon itself."""
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 23
 """The caller has no credential that this daemon accepts."""
+ERROR_REASON_NOT_READ: ErrorReason.ValueType  # 24
+"""The run is over, and the caller did not read the rest of its events."""
 global___ErrorReason = ErrorReason
 
 @typing.final

@@ -39,7 +39,7 @@ class ScriptRunnerServiceStub:
     goes from Queued to Finished. A stream that ends without Finished is an error
     for the caller, who MUST NOT take it for a result. When the caller cancels,
     its deadline passes, or its connection is lost, the sandbox is destroyed
-    within a second. When a run is over, the caller has a minute to read the rest.
+    within a second.
 
     INVALID_ARGUMENT: the request is wrong (PATH_INVALID, ARGUMENT_INVALID,
       ENVIRONMENT_INVALID, LIMIT_INVALID, LIMIT_ABOVE_CEILING, REQUEST_INVALID,
@@ -54,6 +54,8 @@ class ScriptRunnerServiceStub:
     RESOURCE_EXHAUSTED: QUEUE_FULL, with RetryInfo: try again later.
     UNAVAILABLE: ENGINE_UNAVAILABLE, SANDBOX_UNAVAILABLE or SHUTTING_DOWN, with
       RetryInfo: try again later.
+    DEADLINE_EXCEEDED: NOT_READ: the run is over, and the caller did not read the
+      rest of its events for a minute.
     UNAUTHENTICATED: the certificate names no tenant. INTERNAL: a fault of the
       daemon.
     """
@@ -113,7 +115,7 @@ class ScriptRunnerServiceAsyncStub:
     goes from Queued to Finished. A stream that ends without Finished is an error
     for the caller, who MUST NOT take it for a result. When the caller cancels,
     its deadline passes, or its connection is lost, the sandbox is destroyed
-    within a second. When a run is over, the caller has a minute to read the rest.
+    within a second.
 
     INVALID_ARGUMENT: the request is wrong (PATH_INVALID, ARGUMENT_INVALID,
       ENVIRONMENT_INVALID, LIMIT_INVALID, LIMIT_ABOVE_CEILING, REQUEST_INVALID,
@@ -128,6 +130,8 @@ class ScriptRunnerServiceAsyncStub:
     RESOURCE_EXHAUSTED: QUEUE_FULL, with RetryInfo: try again later.
     UNAVAILABLE: ENGINE_UNAVAILABLE, SANDBOX_UNAVAILABLE or SHUTTING_DOWN, with
       RetryInfo: try again later.
+    DEADLINE_EXCEEDED: NOT_READ: the run is over, and the caller did not read the
+      rest of its events for a minute.
     UNAUTHENTICATED: the certificate names no tenant. INTERNAL: a fault of the
       daemon.
     """
@@ -189,7 +193,7 @@ class ScriptRunnerServiceServicer(metaclass=abc.ABCMeta):
         goes from Queued to Finished. A stream that ends without Finished is an error
         for the caller, who MUST NOT take it for a result. When the caller cancels,
         its deadline passes, or its connection is lost, the sandbox is destroyed
-        within a second. When a run is over, the caller has a minute to read the rest.
+        within a second.
 
         INVALID_ARGUMENT: the request is wrong (PATH_INVALID, ARGUMENT_INVALID,
           ENVIRONMENT_INVALID, LIMIT_INVALID, LIMIT_ABOVE_CEILING, REQUEST_INVALID,
@@ -204,6 +208,8 @@ class ScriptRunnerServiceServicer(metaclass=abc.ABCMeta):
         RESOURCE_EXHAUSTED: QUEUE_FULL, with RetryInfo: try again later.
         UNAVAILABLE: ENGINE_UNAVAILABLE, SANDBOX_UNAVAILABLE or SHUTTING_DOWN, with
           RetryInfo: try again later.
+        DEADLINE_EXCEEDED: NOT_READ: the run is over, and the caller did not read the
+          rest of its events for a minute.
         UNAUTHENTICATED: the certificate names no tenant. INTERNAL: a fault of the
           daemon.
         """

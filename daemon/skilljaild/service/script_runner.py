@@ -57,8 +57,9 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
         self._checking = asyncio.Semaphore(CHECKS_MAX)
         self._desk = OrderDesk(limits.default.limits(), limits.ceiling.limits(), config.bundles)
 
+    # grpcio takes a method that writes as well as one that yields; its stubs know the latter only.
     @refusing_stream
-    async def RunScript(  # noqa: N802
+    async def RunScript(  # type: ignore[override]  # noqa: N802
         self, request: script_runner_pb2.RunScriptRequest, context: Context
     ) -> AsyncGenerator[script_runner_pb2.RunScriptResponse, None]:
         run = await self._start(request, tenant_of(context, tls=self._tls))

@@ -1,8 +1,9 @@
 """Refusals as gRPC statuses with `google.rpc` details (AIP-193)."""
 
+import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
 
 import grpc
@@ -34,6 +35,7 @@ _CODES = {
     Reason.SHUTTING_DOWN: grpc.StatusCode.UNAVAILABLE,
     Reason.RUN_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
     Reason.INTERNAL: grpc.StatusCode.INTERNAL,
+    Reason.NOT_READ: grpc.StatusCode.DEADLINE_EXCEEDED,
     Reason.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
 }
 """Every reason that is not here is INVALID_ARGUMENT: the request itself is wrong."""
@@ -117,16 +119,27 @@ def refusing_unary(
 
 def refusing_stream(
     method: Callable[[Servicer, Request, Context], AsyncGenerator[Response, None]],
-) -> Callable[[Servicer, Request, Context], AsyncIterator[Response]]:
+) -> Callable[[Servicer, Request, Context], Awaitable[None]]:
     """The same for a method that streams messages."""
 
     @functools.wraps(method)
-    async def wrapped(self: Servicer, request: Request, context: Context) -> AsyncIterator[Response]:
+    async def wrapped(self: Servicer, request: Request, context: Context) -> None:
         try:
             # Closed by us and not by the garbage collector: what a method does at its end must not wait for that.
             async with contextlib.aclosing(method(self, request, context)) as responses:
                 async for response in responses:
-                    yield response
+                    await context.write(response)
+        except asyncio.CancelledError:
+            if context.cancelled():
+                raise
+            # Ended by us: a caller who does not read gets a status all the same, and no silence.
+            await abort(
+                context,
+                Refusal(
+                    Reason.NOT_READ,
+                    "the run is over, and the caller did not read the rest of its events; GetRun has the result",
+                ),
+            )
         except Refusal as refusal:
             await abort(context, refusal)
         except grpc.aio.AbortError:

@@ -40,6 +40,7 @@ EXPECTED = {
     "SHUTTING_DOWN": skilljail.ShuttingDown,
     "INTERNAL": skilljail.DaemonFault,
     "UNAUTHENTICATED": skilljail.Unauthenticated,
+    "NOT_READ": skilljail.StreamBroken,
 }
 
 

@@ -35,6 +35,7 @@ CODES = {
     Reason.REQUEST_ID_IN_USE: grpc.StatusCode.ALREADY_EXISTS,
     Reason.QUEUE_FULL: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Reason.STORE_FULL: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.NOT_READ: grpc.StatusCode.DEADLINE_EXCEEDED,
     Reason.ENGINE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
     Reason.SANDBOX_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
     Reason.SHUTTING_DOWN: grpc.StatusCode.UNAVAILABLE,
@@ -54,10 +55,18 @@ class Aborted(grpc.aio.AbortError):
 class FakeContext:
     """A call that records how it was ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, cancelled: bool = False) -> None:
         self.code: grpc.StatusCode | None = None
         self.message = ""
         self.trailing: dict[str, bytes] = {}
+        self.written: list[str] = []
+        self._cancelled = cancelled
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    async def write(self, answer: str) -> None:
+        self.written.append(answer)
 
     def set_trailing_metadata(self, metadata: tuple[tuple[str, bytes], ...]) -> None:
         self.trailing = dict(metadata)
@@ -184,14 +193,13 @@ class Servicer:
         yield f"{request}"
 
 
-async def call(request: object, *, stream: bool) -> tuple[FakeContext, list[str]]:
-    """Calls a method; what it answered and how it ended."""
-    context: Any = FakeContext()
-    answers: list[str] = []
+async def call(request: object, *, stream: bool, cancelled: bool = False) -> tuple[FakeContext, list[str]]:
+    """Calls a method; what it answered and how it ended. `cancelled`: by the caller."""
+    context: Any = FakeContext(cancelled=cancelled)
+    answers: list[str] = context.written
     try:
         if stream:
-            async for answer in Servicer().stream(request, context):
-                answers.append(answer)  # noqa: PERF401  what came before the end counts
+            await Servicer().stream(request, context)
         else:
             answers.append(await Servicer().unary(request, context))
     except Aborted:
@@ -232,4 +240,10 @@ async def test_an_end_that_was_decided_is_not_ended_again(stream: bool) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_cancellation_passes(stream: bool) -> None:
     with pytest.raises(asyncio.CancelledError):
-        await call(asyncio.CancelledError(), stream=stream)
+        await call(asyncio.CancelledError(), stream=stream, cancelled=True)
+
+
+async def test_a_stream_that_we_end_because_nobody_reads_has_a_status() -> None:
+    context, answers = await call(asyncio.CancelledError(), stream=True)
+    assert (context.code, answers) == (grpc.StatusCode.DEADLINE_EXCEEDED, ["first"])
+    assert context.details()["ErrorInfo"] == error_details_pb2.ErrorInfo(reason="NOT_READ", domain="skilljail")
