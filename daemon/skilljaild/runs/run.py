@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import datetime
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 
 import structlog
 
@@ -184,7 +184,7 @@ class Run:
                 )
             async with open_sandbox(self._context.engine, self._spec()) as sandbox:
                 self._phases.claimed = self._lap()
-                await self._stage_in_time(sandbox)
+                await self._in_time("staging the skill", self._stage(sandbox))
                 self._phases.staged = self._lap()
                 self._ended = await self._script(sandbox)
                 return self._ended
@@ -219,14 +219,13 @@ class Run:
             place=self._ticket.place,
         )
 
-    async def _stage_in_time(self, sandbox: Sandbox) -> None:
+    async def _in_time(self, what: str, work: Awaitable[None]) -> None:
+        """Awaits what takes milliseconds. A sandbox that does not answer must not hold its place for long."""
         try:
             async with asyncio.timeout(STAGE_SECONDS):
-                await self._stage(sandbox)
+                await work
         except TimeoutError:
-            raise EngineError(
-                f"the skill could not be staged within {STAGE_SECONDS:g} s; is the host loaded?"
-            ) from None
+            raise EngineError(f"{what} took longer than {STAGE_SECONDS:g} s; is the host overloaded?") from None
 
     async def _stage(self, sandbox: Sandbox) -> None:
         bundle = self.order.bundle
@@ -257,7 +256,8 @@ class Run:
             )
         )
         try:
-            await sandbox.conversation.start(self._start_order(), self.order.request.stdin)
+            start = sandbox.conversation.start(self._start_order(), self.order.request.stdin)
+            await self._in_time("starting the script", start)
             end = await self._output(sandbox)
         except StartFailed as error:
             command = self.order.policy.command[0]

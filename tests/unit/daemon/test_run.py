@@ -770,3 +770,22 @@ async def test_the_names_of_skipped_files_are_bounded_together(bench: Bench) -> 
 async def test_a_request_counts_with_its_unfolded_bundle(bench: Bench) -> None:
     files = [BundleFile(f"file-{number}", put(bench.store, b"x"), 1, executable=False) for number in range(50)]
     assert make_order(files=files).size > make_order().size + 50 * 500
+
+
+@pytest.mark.parametrize("stage", ["staging", "starting"])
+async def test_a_sandbox_that_does_not_answer_is_given_up(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    monkeypatch.setattr(module, "STAGE_SECONDS", 0.1)
+    STAGES[stage][0](bench)
+    run = bench.run()
+    events = await finished(run)
+    if stage == "staging":
+        refusal = refusal_of(run, events)
+        assert refusal.reason is Reason.SANDBOX_UNAVAILABLE
+        assert refusal.message == "staging the skill took longer than 0.1 s; is the host overloaded?"
+    else:
+        result = result_of(run, events)
+        assert (result.outcome, result.exit_code) == (Outcome.SANDBOX_ERROR, None)
+        assert "starting the script took longer than 0.1 s" in result.message
+    bench.check_clean()
