@@ -25,11 +25,18 @@ import types
 from collections.abc import Sequence
 from typing import NoReturn
 
-from devenv import engine, images, podman, python
+from devenv import debian, engine, images, podman, python
 from devenv.progress import SetupError, Step
 from devenv.state import CHECKOUT, DATA, LOGS, remove
 
 INTERRUPTED = 130
+TEST_TOOLS = {
+    "git": "git",  # what a saved artifact must not make it do
+    "openssl": "openssl",  # certificates of the tests' own
+    "setpriv": "util-linux",
+    "unshare": "util-linux",
+    "/usr/share/containers/seccomp.json": "golang-github-containers-common",  # what our filter is made from
+}
 CACHES = (".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".state")
 
 
@@ -58,6 +65,8 @@ def run(command: list[str], *, on_podman: bool) -> int:
     position = {name: f"{number}/{len(steps)}" for number, name in enumerate(steps, start=1)}
     engine.foresee()
     prepare_python(position["python"])
+    if _are_tests(command):
+        debian.install(Step("python", position["python"], LOGS / "python.log"), TEST_TOOLS, "The tests need more")
     with contextlib.ExitStack() as stack:
         url = prepare_engine(position["engine"], stack)
         step = _step("images", position)
@@ -105,9 +114,12 @@ def prepare_podman(step: Step, url: str, stack: contextlib.ExitStack) -> str:
 
 def warn_of_pwsh(command: Sequence[str]) -> None:
     """Says what will not work without the image pwsh, as the last line before the command's own."""
-    tests = bool(command) and pathlib.Path(command[0]).name == "pytest"
-    what = "the tests that need it will fail" if tests else "its scripts cannot run"
+    what = "the tests that need it will fail" if _are_tests(command) else "its scripts cannot run"
     print(f"\npwsh: no image, {what}; set SKILLJAIL_PWSH_ARCHIVE=/path/to/powershell-….tar.gz", flush=True)
+
+
+def _are_tests(command: Sequence[str]) -> bool:
+    return bool(command) and pathlib.Path(command[0]).name == "pytest"
 
 
 def execute(command: list[str], url: str) -> int:

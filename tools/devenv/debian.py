@@ -28,9 +28,10 @@ def why_not() -> str | None:
     return None
 
 
-def install(step: Step, programs: dict[str, str], purpose: str) -> None:
-    """Installs the packages (values) whose programs (keys) are missing. Raises SetupError, see below."""
-    missing = sorted({package for program, package in programs.items() if find_program(program) is None})
+def install(step: Step, needed: dict[str, str], purpose: str) -> None:
+    """Installs the packages (values) whose program, or file by its path (keys), is missing. Raises SetupError, see
+    below."""
+    missing = sorted({package for thing, package in needed.items() if not _is_there(thing)})
     if missing:
         install_packages(step, missing, purpose)
 
@@ -54,6 +55,10 @@ def install_packages(step: Step, packages: list[str], purpose: str) -> None:
                 return
         step.run((*APT, "update"))
         step.run(command, DEBIAN_FRONTEND="noninteractive")
+
+
+def _is_there(thing: str) -> bool:
+    return pathlib.Path(thing).exists() if thing.startswith("/") else find_program(thing) is not None
 
 
 def _is_debian() -> bool:
