@@ -100,7 +100,7 @@ def owned_containers(api: docker.APIClient, owner: str) -> list[str]:
     return [one["Names"][0] for one in found]
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Waits for something that happens soon; fails when it does not."""
     deadline = time.monotonic() + seconds
     while not condition():

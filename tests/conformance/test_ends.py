@@ -17,7 +17,7 @@ from conformance.ending import Ending
 from conformance.processes import Sleeper
 from conformance.scripts import HANG, INPUT, ORPHAN
 
-PROMPTLY_SECONDS = 10.0
+PROMPTLY_SECONDS = 15.0
 """Within which a run that is ended is dead, whatever its script does."""
 
 
@@ -27,7 +27,7 @@ def gone(daemon: Daemon, engine_api: docker.APIClient) -> Callable[[Sleeper], No
 
     def check(sleeper: Sleeper) -> None:
         wait_until(lambda: not sleeper.sleeps, PROMPTLY_SECONDS)
-        wait_until(lambda: owned_containers(engine_api, daemon.owner) == [], 5)
+        wait_until(lambda: owned_containers(engine_api, daemon.owner) == [])
 
     return check
 
@@ -222,7 +222,7 @@ async def cancel_when_it_sleeps(task: asyncio.Future[Any], sleeper: Sleeper) -> 
 
 def assert_disconnected(client: skilljail.Client, run_id: str) -> None:
     """Asserts what the daemon remembers of a run whose caller went away."""
-    wait_until(lambda: client.get_run(run_id).state is RunState.FINISHED, 5)
+    wait_until(lambda: client.get_run(run_id).state is RunState.FINISHED)
     result = client.get_run(run_id).result
     assert result is not None
     assert (result.outcome, result.exit_code) == (Outcome.CLIENT_DISCONNECTED, None)

@@ -253,7 +253,7 @@ def test_a_caller_that_leaves_is_client_disconnected(client: skilljail.Client, m
             if isinstance(event, skilljail.Output):
                 break
         run_id = stream.run_id
-    wait_until(lambda: client.get_run(run_id).result is not None, 3)
+    wait_until(lambda: client.get_run(run_id).result is not None)
     result = client.get_run(run_id).result
     assert result is not None
     assert (result.outcome, result.exit_code) == (Outcome.CLIENT_DISCONNECTED, None)
