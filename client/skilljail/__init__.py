@@ -68,6 +68,10 @@ Errors: why something could not run
     │   └── ShuttingDown              the daemon is being stopped
     ├── InterpreterUnavailable        the daemon has no image for that interpreter
     ├── IsolationRefused              a control did not hold on the sandbox; nothing ran
+    ├── NetworkNotAllowed             the operator does not grant the network or the host that was asked for
+    ├── SecretNotGranted              the operator has not granted the secret to this skill
+    ├── SecretUnavailable             the operator's source of a granted secret gave no value
+    ├── OperatorOnly                  the call is for operators
     ├── Unauthenticated               the daemon does not accept this caller
     ├── BundleMissing                 the daemon dropped the skill's content again and again
     ├── StoreFull                     the daemon cannot take the skill's content
@@ -96,11 +100,15 @@ from skilljail._errors import (
     InvalidRequest,
     IsolationRefused,
     LimitAboveCeiling,
+    NetworkNotAllowed,
+    OperatorOnly,
     QueueFull,
     RequestIdInUse,
     RunCancelled,
     RunNotFound,
     ScriptNotFound,
+    SecretNotGranted,
+    SecretUnavailable,
     ShuttingDown,
     SkillInvalid,
     SkilljailError,
@@ -144,6 +152,8 @@ __all__ = [
     "IsolationRefused",
     "LimitAboveCeiling",
     "Limits",
+    "NetworkNotAllowed",
+    "OperatorOnly",
     "Outcome",
     "Output",
     "Phases",
@@ -160,6 +170,8 @@ __all__ = [
     "RunStream",
     "RunSummary",
     "ScriptNotFound",
+    "SecretNotGranted",
+    "SecretUnavailable",
     "ShuttingDown",
     "SkillInvalid",
     "SkilljailError",

@@ -18,11 +18,15 @@ __all__ = [
     "InvalidRequest",
     "IsolationRefused",
     "LimitAboveCeiling",
+    "NetworkNotAllowed",
+    "OperatorOnly",
     "QueueFull",
     "RequestIdInUse",
     "RunCancelled",
     "RunNotFound",
     "ScriptNotFound",
+    "SecretNotGranted",
+    "SecretUnavailable",
     "ShuttingDown",
     "SkillInvalid",
     "SkilljailError",
@@ -144,6 +148,30 @@ class IsolationRefused(SkilljailError):
     """A required control did not hold on the sandbox, so nothing was run in it."""
 
     default_reason = "ISOLATION_POSTURE"
+
+
+class NetworkNotAllowed(SkilljailError):
+    """The operator does not grant the network, or the host, that was asked for."""
+
+    default_reason = "NETWORK_NOT_ALLOWED"
+
+
+class SecretNotGranted(SkilljailError):
+    """The operator has not granted the secret to this skill of this caller, or has no such secret."""
+
+    default_reason = "SECRET_NOT_GRANTED"
+
+
+class SecretUnavailable(SkilljailError):
+    """The secret is granted, but the operator's source of it gave no value."""
+
+    default_reason = "SECRET_UNAVAILABLE"
+
+
+class OperatorOnly(SkilljailError):
+    """The call is for operators, and this caller is none."""
+
+    default_reason = "OPERATOR_ONLY"
 
 
 class Unauthenticated(SkilljailError):

@@ -13,7 +13,7 @@ _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 # Field of this class -> field of the message, for those that are durations there.
 _DURATIONS = {"wall_seconds": "wall_time", "cpu_seconds": "cpu_time"}
-_INT32 = frozenset({"pids", "open_files", "artifact_count"})
+_INT32 = frozenset({"pids", "open_files", "artifact_count", "egress_connections"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,6 +45,10 @@ class Limits:
     """Artifacts that are collected at most."""
     artifact_bytes: int | None = None
     """All collected artifacts together."""
+    egress_bytes: int | None = None
+    """What is sent to hosts and received from them, together."""
+    egress_connections: int | None = None
+    """Connections to hosts that are asked for, refused ones included."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

@@ -15,11 +15,15 @@ from skilljail._errors import (
     InvalidRequest,
     IsolationRefused,
     LimitAboveCeiling,
+    NetworkNotAllowed,
+    OperatorOnly,
     QueueFull,
     RequestIdInUse,
     RunCancelled,
     RunNotFound,
     ScriptNotFound,
+    SecretNotGranted,
+    SecretUnavailable,
     ShuttingDown,
     SkillInvalid,
     SkilljailError,
@@ -60,6 +64,11 @@ _BY_REASON: dict[str, type[SkilljailError]] = {
     "INTERNAL": DaemonFault,
     "UNAUTHENTICATED": Unauthenticated,
     "NOT_READ": StreamBroken,
+    "NETWORK_INVALID": InvalidRequest,
+    "NETWORK_NOT_ALLOWED": NetworkNotAllowed,
+    "SECRET_NOT_GRANTED": SecretNotGranted,
+    "SECRET_UNAVAILABLE": SecretUnavailable,
+    "OPERATOR_ONLY": OperatorOnly,
 }
 
 

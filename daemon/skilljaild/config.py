@@ -43,6 +43,8 @@ DiskInodes = Annotated[int, pydantic.Field(ge=64)]
 OpenFiles = Annotated[int, pydantic.Field(ge=16, le=1_048_576)]
 ArtifactCount = Annotated[int, pydantic.Field(ge=0, le=2_000)]
 ArtifactBytes = Annotated[pydantic.ByteSize, pydantic.Field(ge=0)]
+EgressBytes = Annotated[pydantic.ByteSize, pydantic.Field(ge=0)]
+EgressConnections = Annotated[int, pydantic.Field(ge=0, le=100_000)]
 
 
 class ConfigError(Exception):
@@ -69,6 +71,8 @@ class LimitSet(Section):
     output_bytes: Size
     artifact_count: ArtifactCount
     artifact_bytes: ArtifactBytes
+    egress_bytes: EgressBytes
+    egress_connections: EgressConnections
 
     def limits(self) -> Limits:
         """The same as plain numbers."""
@@ -89,6 +93,8 @@ class DefaultLimits(LimitSet):
     output_bytes: Size = pydantic.ByteSize(8 * MIB)
     artifact_count: ArtifactCount = 64
     artifact_bytes: ArtifactBytes = pydantic.ByteSize(16 * MIB)
+    egress_bytes: EgressBytes = pydantic.ByteSize(64 * MIB)
+    egress_connections: EgressConnections = 256
 
 
 class CeilingLimits(LimitSet):
@@ -105,6 +111,8 @@ class CeilingLimits(LimitSet):
     output_bytes: Size = pydantic.ByteSize(64 * MIB)
     artifact_count: ArtifactCount = 1_000
     artifact_bytes: ArtifactBytes = pydantic.ByteSize(256 * MIB)
+    egress_bytes: EgressBytes = pydantic.ByteSize(1_024 * MIB)
+    egress_connections: EgressConnections = 10_000
 
 
 class LimitsConfig(Section):

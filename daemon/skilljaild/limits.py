@@ -20,3 +20,5 @@ class Limits:
     output_bytes: int
     artifact_count: int
     artifact_bytes: int
+    egress_bytes: int
+    egress_connections: int

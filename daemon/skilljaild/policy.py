@@ -56,6 +56,8 @@ class AskedLimits:
     output_bytes: int | None = None
     artifact_count: int | None = None
     artifact_bytes: int | None = None
+    egress_bytes: int | None = None
+    egress_connections: int | None = None
 
 
 FLOORS = Limits(
@@ -70,6 +72,8 @@ FLOORS = Limits(
     output_bytes=1,
     artifact_count=1,
     artifact_bytes=1,
+    egress_bytes=1,
+    egress_connections=1,
 )
 """Below these no sandbox can work."""
 

@@ -742,6 +742,8 @@ MESSAGE_LIMITS: Mapping[str, tuple[Any, Any]] = {
     "output_bytes": (2**50, -1),
     "artifact_count": (2**30, -1),
     "artifact_bytes": (2**50, -1),
+    "egress_bytes": (2**50, -1),
+    "egress_connections": (1_000_000, -1),
 }
 """A value above every ceiling, and one below what can work."""
 

@@ -36,6 +36,8 @@ ORDER: dict[str, object] = {
     "artifact_patterns": [],
     "artifact_count": 0,
     "artifact_bytes": 0,
+    "egress_bytes": 0,
+    "egress_connections": 0,
 }
 
 

@@ -16,7 +16,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19skilljail/v1/limits.proto\x12\x0cskilljail.v1\x1a\x1egoogle/protobuf/duration.proto\"\x98\x02\n\x06Limits\x12,\n\twall_time\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x08\x63pu_time\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04\x63pus\x18\x03 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x03\x12\x0c\n\x04pids\x18\x05 \x01(\x05\x12\x12\n\ndisk_bytes\x18\x06 \x01(\x03\x12\x13\n\x0b\x64isk_inodes\x18\x07 \x01(\x03\x12\x12\n\nopen_files\x18\x08 \x01(\x05\x12\x14\n\x0coutput_bytes\x18\t \x01(\x03\x12\x16\n\x0e\x61rtifact_count\x18\n \x01(\x05\x12\x16\n\x0e\x61rtifact_bytes\x18\x0b \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19skilljail/v1/limits.proto\x12\x0cskilljail.v1\x1a\x1egoogle/protobuf/duration.proto\"\xca\x02\n\x06Limits\x12,\n\twall_time\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x08\x63pu_time\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04\x63pus\x18\x03 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x03\x12\x0c\n\x04pids\x18\x05 \x01(\x05\x12\x12\n\ndisk_bytes\x18\x06 \x01(\x03\x12\x13\n\x0b\x64isk_inodes\x18\x07 \x01(\x03\x12\x12\n\nopen_files\x18\x08 \x01(\x05\x12\x14\n\x0coutput_bytes\x18\t \x01(\x03\x12\x16\n\x0e\x61rtifact_count\x18\n \x01(\x05\x12\x16\n\x0e\x61rtifact_bytes\x18\x0b \x01(\x03\x12\x14\n\x0c\x65gress_bytes\x18\x0c \x01(\x03\x12\x1a\n\x12\x65gress_connections\x18\r \x01(\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -24,5 +24,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'skilljail.v1.limits_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LIMITS']._serialized_start=76
-  _globals['_LIMITS']._serialized_end=356
+  _globals['_LIMITS']._serialized_end=406
 # @@protoc_insertion_point(module_scope)

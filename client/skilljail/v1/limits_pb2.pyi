@@ -32,6 +32,8 @@ class Limits(google.protobuf.message.Message):
     OUTPUT_BYTES_FIELD_NUMBER: builtins.int
     ARTIFACT_COUNT_FIELD_NUMBER: builtins.int
     ARTIFACT_BYTES_FIELD_NUMBER: builtins.int
+    EGRESS_BYTES_FIELD_NUMBER: builtins.int
+    EGRESS_CONNECTIONS_FIELD_NUMBER: builtins.int
     cpus: builtins.float
     """Share of the host's processors, in cores (0.5 is half of one). The run is
     slowed down, not ended.
@@ -65,6 +67,15 @@ class Limits(google.protobuf.message.Message):
     """Bytes of all collected artifacts together; an artifact that no longer fits
     is reported as skipped.
     """
+    egress_bytes: builtins.int
+    """What the run may send and receive over its egress, in bytes, both directions
+    together. When it is used up every connection is closed and further ones are
+    refused with BYTE_LIMIT.
+    """
+    egress_connections: builtins.int
+    """Connections that the run may ask its egress for, refused ones included;
+    further ones are refused with CONNECTION_LIMIT.
+    """
     @property
     def wall_time(self) -> google.protobuf.duration_pb2.Duration:
         """Wall time from the start of the script to its end. When it is over every
@@ -91,8 +102,10 @@ class Limits(google.protobuf.message.Message):
         output_bytes: builtins.int = ...,
         artifact_count: builtins.int = ...,
         artifact_bytes: builtins.int = ...,
+        egress_bytes: builtins.int = ...,
+        egress_connections: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["cpu_time", b"cpu_time", "wall_time", b"wall_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["artifact_bytes", b"artifact_bytes", "artifact_count", b"artifact_count", "cpu_time", b"cpu_time", "cpus", b"cpus", "disk_bytes", b"disk_bytes", "disk_inodes", b"disk_inodes", "memory_bytes", b"memory_bytes", "open_files", b"open_files", "output_bytes", b"output_bytes", "pids", b"pids", "wall_time", b"wall_time"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["artifact_bytes", b"artifact_bytes", "artifact_count", b"artifact_count", "cpu_time", b"cpu_time", "cpus", b"cpus", "disk_bytes", b"disk_bytes", "disk_inodes", b"disk_inodes", "egress_bytes", b"egress_bytes", "egress_connections", b"egress_connections", "memory_bytes", b"memory_bytes", "open_files", b"open_files", "output_bytes", b"output_bytes", "pids", b"pids", "wall_time", b"wall_time"]) -> None: ...
 
 global___Limits = Limits

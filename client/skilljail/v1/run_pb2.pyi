@@ -159,6 +159,12 @@ class _NetworkEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     """Never sent."""
     NETWORK_NONE: _Network.ValueType  # 1
     """Nothing but its own loopback interface."""
+    NETWORK_ALLOWLIST: _Network.ValueType  # 2
+    """Still no network interface but loopback. HTTP and HTTPS to the hosts of an
+    allowlist go through a proxy on loopback, over which the daemon decides.
+    """
+    NETWORK_OPEN: _Network.ValueType  # 3
+    """As NETWORK_ALLOWLIST, to every host with a public address."""
 
 class Network(_Network, metaclass=_NetworkEnumTypeWrapper):
     """What a sandbox may reach."""
@@ -167,7 +173,77 @@ NETWORK_UNSPECIFIED: Network.ValueType  # 0
 """Never sent."""
 NETWORK_NONE: Network.ValueType  # 1
 """Nothing but its own loopback interface."""
+NETWORK_ALLOWLIST: Network.ValueType  # 2
+"""Still no network interface but loopback. HTTP and HTTPS to the hosts of an
+allowlist go through a proxy on loopback, over which the daemon decides.
+"""
+NETWORK_OPEN: Network.ValueType  # 3
+"""As NETWORK_ALLOWLIST, to every host with a public address."""
 global___Network = Network
+
+class _EgressRefusal:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _EgressRefusalEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_EgressRefusal.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    EGRESS_REFUSAL_UNSPECIFIED: _EgressRefusal.ValueType  # 0
+    """Not refused."""
+    EGRESS_REFUSAL_HOST_INVALID: _EgressRefusal.ValueType  # 1
+    """The host is no host name: an IP address in whatever form, or malformed."""
+    EGRESS_REFUSAL_HOST_NOT_ALLOWED: _EgressRefusal.ValueType  # 2
+    """No entry of the allowlist covers the host."""
+    EGRESS_REFUSAL_PORT_NOT_ALLOWED: _EgressRefusal.ValueType  # 3
+    """The host is allowed, but not on this port."""
+    EGRESS_REFUSAL_NAME_NOT_RESOLVED: _EgressRefusal.ValueType  # 4
+    """The host's name could not be resolved."""
+    EGRESS_REFUSAL_ADDRESS_NOT_PUBLIC: _EgressRefusal.ValueType  # 5
+    """The host's name leads to an address that is not public: private, loopback,
+    link-local, a cloud's metadata service and their like.
+    """
+    EGRESS_REFUSAL_CONNECT_FAILED: _EgressRefusal.ValueType  # 6
+    """The host could not be reached."""
+    EGRESS_REFUSAL_HOST_MISMATCH: _EgressRefusal.ValueType  # 7
+    """TLS names another server (SNI), or HTTP another host, than the one that the
+    connection was allowed for.
+    """
+    EGRESS_REFUSAL_PROTOCOL_INVALID: _EgressRefusal.ValueType  # 8
+    """What came is neither TLS with a server name nor HTTP/1."""
+    EGRESS_REFUSAL_CONNECTION_LIMIT: _EgressRefusal.ValueType  # 9
+    """Limits.egress_connections is used up, or too many are open at one time."""
+    EGRESS_REFUSAL_BYTE_LIMIT: _EgressRefusal.ValueType  # 10
+    """Limits.egress_bytes is used up."""
+
+class EgressRefusal(_EgressRefusal, metaclass=_EgressRefusalEnumTypeWrapper):
+    """Why a connection was refused or cut."""
+
+EGRESS_REFUSAL_UNSPECIFIED: EgressRefusal.ValueType  # 0
+"""Not refused."""
+EGRESS_REFUSAL_HOST_INVALID: EgressRefusal.ValueType  # 1
+"""The host is no host name: an IP address in whatever form, or malformed."""
+EGRESS_REFUSAL_HOST_NOT_ALLOWED: EgressRefusal.ValueType  # 2
+"""No entry of the allowlist covers the host."""
+EGRESS_REFUSAL_PORT_NOT_ALLOWED: EgressRefusal.ValueType  # 3
+"""The host is allowed, but not on this port."""
+EGRESS_REFUSAL_NAME_NOT_RESOLVED: EgressRefusal.ValueType  # 4
+"""The host's name could not be resolved."""
+EGRESS_REFUSAL_ADDRESS_NOT_PUBLIC: EgressRefusal.ValueType  # 5
+"""The host's name leads to an address that is not public: private, loopback,
+link-local, a cloud's metadata service and their like.
+"""
+EGRESS_REFUSAL_CONNECT_FAILED: EgressRefusal.ValueType  # 6
+"""The host could not be reached."""
+EGRESS_REFUSAL_HOST_MISMATCH: EgressRefusal.ValueType  # 7
+"""TLS names another server (SNI), or HTTP another host, than the one that the
+connection was allowed for.
+"""
+EGRESS_REFUSAL_PROTOCOL_INVALID: EgressRefusal.ValueType  # 8
+"""What came is neither TLS with a server name nor HTTP/1."""
+EGRESS_REFUSAL_CONNECTION_LIMIT: EgressRefusal.ValueType  # 9
+"""Limits.egress_connections is used up, or too many are open at one time."""
+EGRESS_REFUSAL_BYTE_LIMIT: EgressRefusal.ValueType  # 10
+"""Limits.egress_bytes is used up."""
+global___EgressRefusal = EgressRefusal
 
 class _SandboxStart:
     ValueType = typing.NewType("ValueType", builtins.int)
@@ -267,10 +343,15 @@ class EffectivePolicy(google.protobuf.message.Message):
     COMMAND_FIELD_NUMBER: builtins.int
     LIMITS_FIELD_NUMBER: builtins.int
     NETWORK_FIELD_NUMBER: builtins.int
+    ALLOWED_HOSTS_FIELD_NUMBER: builtins.int
+    SECRETS_FIELD_NUMBER: builtins.int
+    MASK_SECRETS_FIELD_NUMBER: builtins.int
     interpreter: builtins.str
     """`python`, `node`, `bash` or `pwsh`."""
     network: global___Network.ValueType
     """What the sandbox may reach."""
+    mask_secrets: builtins.bool
+    """Whether values of secrets are masked in the output."""
     @property
     def command(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The command that is executed in the sandbox, script path and arguments
@@ -281,6 +362,14 @@ class EffectivePolicy(google.protobuf.message.Message):
     def limits(self) -> skilljail.v1.limits_pb2.Limits:
         """Every limit, filled in."""
 
+    @property
+    def allowed_hosts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """With NETWORK_ALLOWLIST: the hosts, in the form in which they are compared."""
+
+    @property
+    def secrets(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Names of the secrets that the script gets. Never a value."""
+
     def __init__(
         self,
         *,
@@ -288,9 +377,12 @@ class EffectivePolicy(google.protobuf.message.Message):
         command: collections.abc.Iterable[builtins.str] | None = ...,
         limits: skilljail.v1.limits_pb2.Limits | None = ...,
         network: global___Network.ValueType = ...,
+        allowed_hosts: collections.abc.Iterable[builtins.str] | None = ...,
+        secrets: collections.abc.Iterable[builtins.str] | None = ...,
+        mask_secrets: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["limits", b"limits"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["command", b"command", "interpreter", b"interpreter", "limits", b"limits", "network", b"network"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allowed_hosts", b"allowed_hosts", "command", b"command", "interpreter", b"interpreter", "limits", b"limits", "mask_secrets", b"mask_secrets", "network", b"network", "secrets", b"secrets"]) -> None: ...
 
 global___EffectivePolicy = EffectivePolicy
 
@@ -337,6 +429,7 @@ class RunEvent(google.protobuf.message.Message):
     ARTIFACT_CHUNK_FIELD_NUMBER: builtins.int
     HEARTBEAT_FIELD_NUMBER: builtins.int
     FINISHED_FIELD_NUMBER: builtins.int
+    EGRESS_DECISION_FIELD_NUMBER: builtins.int
     sequence: builtins.int
     """Starts at 1 and grows by 1 with each event of the run."""
     run_id: builtins.str
@@ -369,6 +462,10 @@ class RunEvent(google.protobuf.message.Message):
     def finished(self) -> global___Finished:
         """The run is over. Exactly once, and last."""
 
+    @property
+    def egress_decision(self) -> global___EgressDecision:
+        """The daemon allowed or refused a connection of the script."""
+
     def __init__(
         self,
         *,
@@ -381,10 +478,11 @@ class RunEvent(google.protobuf.message.Message):
         artifact_chunk: global___ArtifactChunk | None = ...,
         heartbeat: global___Heartbeat | None = ...,
         finished: global___Finished | None = ...,
+        egress_decision: global___EgressDecision | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["artifact_chunk", b"artifact_chunk", "event", b"event", "finished", b"finished", "heartbeat", b"heartbeat", "output", b"output", "queued", b"queued", "started", b"started", "time", b"time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["artifact_chunk", b"artifact_chunk", "event", b"event", "finished", b"finished", "heartbeat", b"heartbeat", "output", b"output", "queued", b"queued", "run_id", b"run_id", "sequence", b"sequence", "started", b"started", "time", b"time"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["event", b"event"]) -> typing.Literal["queued", "started", "output", "artifact_chunk", "heartbeat", "finished"] | None: ...
+    def HasField(self, field_name: typing.Literal["artifact_chunk", b"artifact_chunk", "egress_decision", b"egress_decision", "event", b"event", "finished", b"finished", "heartbeat", b"heartbeat", "output", b"output", "queued", b"queued", "started", b"started", "time", b"time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["artifact_chunk", b"artifact_chunk", "egress_decision", b"egress_decision", "event", b"event", "finished", b"finished", "heartbeat", b"heartbeat", "output", b"output", "queued", b"queued", "run_id", b"run_id", "sequence", b"sequence", "started", b"started", "time", b"time"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["event", b"event"]) -> typing.Literal["queued", "started", "output", "artifact_chunk", "heartbeat", "finished", "egress_decision"] | None: ...
 
 global___RunEvent = RunEvent
 
@@ -516,6 +614,56 @@ class Heartbeat(google.protobuf.message.Message):
 global___Heartbeat = Heartbeat
 
 @typing.final
+class EgressDecision(google.protobuf.message.Message):
+    """What the daemon decided on a connection that the script asked for. A
+    connection that was allowed and then cut gets a second one.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: builtins.int
+    HOST_FIELD_NUMBER: builtins.int
+    PORT_FIELD_NUMBER: builtins.int
+    ALLOWED_FIELD_NUMBER: builtins.int
+    ADDRESS_FIELD_NUMBER: builtins.int
+    REFUSAL_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    host: builtins.str
+    """The host in the form in which it was compared: lower case, punycode, without
+    a trailing dot. Where the host is none: what was asked for, printable and
+    cut to 253 characters.
+    """
+    port: builtins.int
+    """The port; 0 where none could be told."""
+    allowed: builtins.bool
+    """Whether it was allowed."""
+    address: builtins.str
+    """The address that was dialled, when allowed."""
+    refusal: global___EgressRefusal.ValueType
+    """Why not, when refused."""
+    message: builtins.str
+    """One sentence for a person, the same that the script is told."""
+    @property
+    def time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it was decided."""
+
+    def __init__(
+        self,
+        *,
+        time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        host: builtins.str = ...,
+        port: builtins.int = ...,
+        allowed: builtins.bool = ...,
+        address: builtins.str = ...,
+        refusal: global___EgressRefusal.ValueType = ...,
+        message: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["time", b"time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "allowed", b"allowed", "host", b"host", "message", b"message", "port", b"port", "refusal", b"refusal", "time", b"time"]) -> None: ...
+
+global___EgressDecision = EgressDecision
+
+@typing.final
 class Finished(google.protobuf.message.Message):
     """The last event of a run."""
 
@@ -551,6 +699,8 @@ class RunResult(google.protobuf.message.Message):
     ARTIFACTS_FIELD_NUMBER: builtins.int
     SKIPPED_ARTIFACTS_FIELD_NUMBER: builtins.int
     SKIPPED_ARTIFACTS_OMITTED_FIELD_NUMBER: builtins.int
+    EGRESS_DECISIONS_FIELD_NUMBER: builtins.int
+    EGRESS_DECISIONS_OMITTED_FIELD_NUMBER: builtins.int
     outcome: global___Outcome.ValueType
     """Why it ended."""
     exit_code: builtins.int
@@ -566,6 +716,8 @@ class RunResult(google.protobuf.message.Message):
     """
     skipped_artifacts_omitted: builtins.int
     """Skipped files that skipped_artifacts has no room for."""
+    egress_decisions_omitted: builtins.int
+    """Decisions that egress_decisions has no room for."""
     @property
     def usage(self) -> global___Usage:
         """What the run used."""
@@ -584,6 +736,12 @@ class RunResult(google.protobuf.message.Message):
         1,000, then RunResult.skipped_artifacts_omitted counts on.
         """
 
+    @property
+    def egress_decisions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___EgressDecision]:
+        """What was decided on the script's connections, in order; at most 1,000, then
+        RunResult.egress_decisions_omitted counts on.
+        """
+
     def __init__(
         self,
         *,
@@ -596,9 +754,11 @@ class RunResult(google.protobuf.message.Message):
         artifacts: collections.abc.Iterable[global___Artifact] | None = ...,
         skipped_artifacts: collections.abc.Iterable[global___SkippedArtifact] | None = ...,
         skipped_artifacts_omitted: builtins.int = ...,
+        egress_decisions: collections.abc.Iterable[global___EgressDecision] | None = ...,
+        egress_decisions_omitted: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "exit_code", b"exit_code", "phases", b"phases", "signal", b"signal", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "artifacts", b"artifacts", "exit_code", b"exit_code", "message", b"message", "outcome", b"outcome", "phases", b"phases", "signal", b"signal", "skipped_artifacts", b"skipped_artifacts", "skipped_artifacts_omitted", b"skipped_artifacts_omitted", "usage", b"usage"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "artifacts", b"artifacts", "egress_decisions", b"egress_decisions", "egress_decisions_omitted", b"egress_decisions_omitted", "exit_code", b"exit_code", "message", b"message", "outcome", b"outcome", "phases", b"phases", "signal", b"signal", "skipped_artifacts", b"skipped_artifacts", "skipped_artifacts_omitted", b"skipped_artifacts_omitted", "usage", b"usage"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_exit_code", b"_exit_code"]) -> typing.Literal["exit_code"] | None: ...
     @typing.overload
@@ -623,6 +783,9 @@ class Usage(google.protobuf.message.Message):
     OOM_KILLS_FIELD_NUMBER: builtins.int
     PIDS_LIMIT_HITS_FIELD_NUMBER: builtins.int
     DISK_FULL_FIELD_NUMBER: builtins.int
+    EGRESS_SENT_BYTES_FIELD_NUMBER: builtins.int
+    EGRESS_RECEIVED_BYTES_FIELD_NUMBER: builtins.int
+    EGRESS_CONNECTIONS_FIELD_NUMBER: builtins.int
     peak_memory_bytes: builtins.int
     """The largest memory use of the whole sandbox, in bytes."""
     stdout_bytes: builtins.int
@@ -637,6 +800,12 @@ class Usage(google.protobuf.message.Message):
     """Times that the kernel refused a new process or thread."""
     disk_full: builtins.bool
     """True when the work directory was seen full."""
+    egress_sent_bytes: builtins.int
+    """Bytes that the run sent to hosts over its egress."""
+    egress_received_bytes: builtins.int
+    """Bytes that the run received from hosts over its egress."""
+    egress_connections: builtins.int
+    """Connections that it asked for, refused ones included."""
     @property
     def wall_time(self) -> google.protobuf.duration_pb2.Duration:
         """From the start of the script to its end."""
@@ -657,9 +826,12 @@ class Usage(google.protobuf.message.Message):
         oom_kills: builtins.int | None = ...,
         pids_limit_hits: builtins.int | None = ...,
         disk_full: builtins.bool = ...,
+        egress_sent_bytes: builtins.int = ...,
+        egress_received_bytes: builtins.int = ...,
+        egress_connections: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_cpu_time", b"_cpu_time", "_oom_kills", b"_oom_kills", "_peak_memory_bytes", b"_peak_memory_bytes", "_pids_limit_hits", b"_pids_limit_hits", "cpu_time", b"cpu_time", "oom_kills", b"oom_kills", "peak_memory_bytes", b"peak_memory_bytes", "pids_limit_hits", b"pids_limit_hits", "wall_time", b"wall_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_cpu_time", b"_cpu_time", "_oom_kills", b"_oom_kills", "_peak_memory_bytes", b"_peak_memory_bytes", "_pids_limit_hits", b"_pids_limit_hits", "cpu_time", b"cpu_time", "disk_full", b"disk_full", "oom_kills", b"oom_kills", "output_truncated", b"output_truncated", "peak_memory_bytes", b"peak_memory_bytes", "pids_limit_hits", b"pids_limit_hits", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes", "wall_time", b"wall_time"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_cpu_time", b"_cpu_time", "_oom_kills", b"_oom_kills", "_peak_memory_bytes", b"_peak_memory_bytes", "_pids_limit_hits", b"_pids_limit_hits", "cpu_time", b"cpu_time", "disk_full", b"disk_full", "egress_connections", b"egress_connections", "egress_received_bytes", b"egress_received_bytes", "egress_sent_bytes", b"egress_sent_bytes", "oom_kills", b"oom_kills", "output_truncated", b"output_truncated", "peak_memory_bytes", b"peak_memory_bytes", "pids_limit_hits", b"pids_limit_hits", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes", "wall_time", b"wall_time"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_cpu_time", b"_cpu_time"]) -> typing.Literal["cpu_time"] | None: ...
     @typing.overload

@@ -14,10 +14,11 @@ _sym_db = _symbol_database.Default()
 
 
 from skilljail.v1 import limits_pb2 as skilljail_dot_v1_dot_limits__pb2
+from skilljail.v1 import posture_pb2 as skilljail_dot_v1_dot_posture__pb2
 from skilljail.v1 import run_pb2 as skilljail_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n skilljail/v1/script_runner.proto\x12\x0cskilljail.v1\x1a\x19skilljail/v1/limits.proto\x1a\x16skilljail/v1/run.proto\"\xd5\x03\n\x10RunScriptRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rbundle_digest\x18\x02 \x01(\t\x12\x13\n\x0bscript_path\x18\x03 \x01(\t\x12\x0c\n\x04\x61rgv\x18\x04 \x03(\t\x12\x34\n\x03\x65nv\x18\x05 \x03(\x0b\x32\'.skilljail.v1.RunScriptRequest.EnvEntry\x12\r\n\x05stdin\x18\x06 \x01(\x0c\x12\x19\n\x11working_directory\x18\x07 \x01(\t\x12&\n\x05\x66iles\x18\x08 \x03(\x0b\x32\x17.skilljail.v1.InputFile\x12$\n\x06limits\x18\t \x01(\x0b\x32\x14.skilljail.v1.Limits\x12\x19\n\x11\x61rtifact_patterns\x18\n \x03(\t\x12:\n\x06labels\x18\x0b \x03(\x0b\x32*.skilljail.v1.RunScriptRequest.LabelsEntry\x12\x13\n\x0binterpreter\x18\x0c \x01(\t\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\\\n\tInputFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x11\n\x07\x63ontent\x18\x02 \x01(\x0cH\x00\x12\x10\n\x06\x64igest\x18\x03 \x01(\tH\x00\x12\x12\n\nexecutable\x18\x04 \x01(\x08\x42\x08\n\x06source\":\n\x11RunScriptResponse\x12%\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.skilljail.v1.RunEvent\"\x1f\n\rGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"0\n\x0eGetRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.skilljail.v1.Run\"8\n\x0fListRunsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"L\n\x10ListRunsResponse\x12\x1f\n\x04runs\x18\x01 \x03(\x0b\x32\x11.skilljail.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x10\x43\x61ncelRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"3\n\x11\x43\x61ncelRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.skilljail.v1.Run\"\x18\n\x16GetCapabilitiesRequest\"\xd0\x02\n\x17GetCapabilitiesResponse\x12\x16\n\x0e\x64\x61\x65mon_version\x18\x01 \x01(\t\x12/\n\x0cinterpreters\x18\x02 \x03(\x0b\x32\x19.skilljail.v1.Interpreter\x12,\n\x0e\x64\x65\x66\x61ult_limits\x18\x03 \x01(\x0b\x32\x14.skilljail.v1.Limits\x12,\n\x0elimit_ceilings\x18\x04 \x01(\x0b\x32\x14.skilljail.v1.Limits\x12\x18\n\x10\x62undle_bytes_max\x18\x05 \x01(\x03\x12\x1a\n\x12\x62undle_entries_max\x18\x06 \x01(\x05\x12$\n\x06\x65ngine\x18\x07 \x01(\x0b\x32\x14.skilljail.v1.Engine\x12\x1b\n\x13\x63oncurrent_runs_max\x18\x08 \x01(\x05\x12\x17\n\x0fqueued_runs_max\x18\t \x01(\x05\"\x92\x01\n\x0bInterpreter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tavailable\x18\x02 \x01(\x08\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\r\n\x05image\x18\x04 \x01(\t\x12\x14\n\x0cimage_digest\x18\x05 \x01(\t\x12\x1a\n\x12unavailable_reason\x18\x06 \x01(\t\x12\x10\n\x08suffixes\x18\x07 \x03(\t\"J\n\x06\x45ngine\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0f\n\x07runtime\x18\x03 \x01(\t\x12\x10\n\x08warnings\x18\x04 \x03(\t*\xd8\x06\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x45RROR_REASON_PATH_INVALID\x10\x01\x12!\n\x1d\x45RROR_REASON_ARGUMENT_INVALID\x10\x02\x12$\n ERROR_REASON_ENVIRONMENT_INVALID\x10\x03\x12\x1e\n\x1a\x45RROR_REASON_LIMIT_INVALID\x10\x04\x12$\n ERROR_REASON_LIMIT_ABOVE_CEILING\x10\x05\x12 \n\x1c\x45RROR_REASON_REQUEST_INVALID\x10\x06\x12\x1e\n\x1a\x45RROR_REASON_SKILL_INVALID\x10\x07\x12!\n\x1d\x45RROR_REASON_SCRIPT_NOT_FOUND\x10\x08\x12$\n ERROR_REASON_INTERPRETER_UNKNOWN\x10\t\x12(\n$ERROR_REASON_INTERPRETER_UNAVAILABLE\x10\n\x12\x1f\n\x1b\x45RROR_REASON_BUNDLE_MISSING\x10\x0b\x12\"\n\x1e\x45RROR_REASON_REQUEST_ID_IN_USE\x10\x0c\x12\x1b\n\x17\x45RROR_REASON_QUEUE_FULL\x10\r\x12#\n\x1f\x45RROR_REASON_ENGINE_UNAVAILABLE\x10\x0e\x12$\n ERROR_REASON_SANDBOX_UNAVAILABLE\x10\x0f\x12\"\n\x1e\x45RROR_REASON_ISOLATION_POSTURE\x10\x10\x12\x1e\n\x1a\x45RROR_REASON_RUN_NOT_FOUND\x10\x11\x12#\n\x1f\x45RROR_REASON_PAGE_TOKEN_INVALID\x10\x12\x12\x1d\n\x19\x45RROR_REASON_BLOB_INVALID\x10\x13\x12\x1b\n\x17\x45RROR_REASON_STORE_FULL\x10\x14\x12\x1e\n\x1a\x45RROR_REASON_SHUTTING_DOWN\x10\x15\x12\x19\n\x15\x45RROR_REASON_INTERNAL\x10\x16\x12 \n\x1c\x45RROR_REASON_UNAUTHENTICATED\x10\x17\x12\x19\n\x15\x45RROR_REASON_NOT_READ\x10\x18\x32\xa3\x03\n\x13ScriptRunnerService\x12N\n\tRunScript\x12\x1e.skilljail.v1.RunScriptRequest\x1a\x1f.skilljail.v1.RunScriptResponse0\x01\x12\x43\n\x06GetRun\x12\x1b.skilljail.v1.GetRunRequest\x1a\x1c.skilljail.v1.GetRunResponse\x12I\n\x08ListRuns\x12\x1d.skilljail.v1.ListRunsRequest\x1a\x1e.skilljail.v1.ListRunsResponse\x12L\n\tCancelRun\x12\x1e.skilljail.v1.CancelRunRequest\x1a\x1f.skilljail.v1.CancelRunResponse\x12^\n\x0fGetCapabilities\x12$.skilljail.v1.GetCapabilitiesRequest\x1a%.skilljail.v1.GetCapabilitiesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n skilljail/v1/script_runner.proto\x12\x0cskilljail.v1\x1a\x19skilljail/v1/limits.proto\x1a\x1askilljail/v1/posture.proto\x1a\x16skilljail/v1/run.proto\"\xbb\x04\n\x10RunScriptRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rbundle_digest\x18\x02 \x01(\t\x12\x13\n\x0bscript_path\x18\x03 \x01(\t\x12\x0c\n\x04\x61rgv\x18\x04 \x03(\t\x12\x34\n\x03\x65nv\x18\x05 \x03(\x0b\x32\'.skilljail.v1.RunScriptRequest.EnvEntry\x12\r\n\x05stdin\x18\x06 \x01(\x0c\x12\x19\n\x11working_directory\x18\x07 \x01(\t\x12&\n\x05\x66iles\x18\x08 \x03(\x0b\x32\x17.skilljail.v1.InputFile\x12$\n\x06limits\x18\t \x01(\x0b\x32\x14.skilljail.v1.Limits\x12\x19\n\x11\x61rtifact_patterns\x18\n \x03(\t\x12:\n\x06labels\x18\x0b \x03(\x0b\x32*.skilljail.v1.RunScriptRequest.LabelsEntry\x12\x13\n\x0binterpreter\x18\x0c \x01(\t\x12&\n\x07network\x18\r \x01(\x0e\x32\x15.skilljail.v1.Network\x12\x15\n\rallowed_hosts\x18\x0e \x03(\t\x12\x0f\n\x07secrets\x18\x0f \x03(\t\x12\x14\n\x0cmask_secrets\x18\x10 \x01(\x08\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\\\n\tInputFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x11\n\x07\x63ontent\x18\x02 \x01(\x0cH\x00\x12\x10\n\x06\x64igest\x18\x03 \x01(\tH\x00\x12\x12\n\nexecutable\x18\x04 \x01(\x08\x42\x08\n\x06source\":\n\x11RunScriptResponse\x12%\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.skilljail.v1.RunEvent\"\x1f\n\rGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"0\n\x0eGetRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.skilljail.v1.Run\"8\n\x0fListRunsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"L\n\x10ListRunsResponse\x12\x1f\n\x04runs\x18\x01 \x03(\x0b\x32\x11.skilljail.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x10\x43\x61ncelRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"3\n\x11\x43\x61ncelRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.skilljail.v1.Run\"\x18\n\x16GetCapabilitiesRequest\"\x9f\x03\n\x17GetCapabilitiesResponse\x12\x16\n\x0e\x64\x61\x65mon_version\x18\x01 \x01(\t\x12/\n\x0cinterpreters\x18\x02 \x03(\x0b\x32\x19.skilljail.v1.Interpreter\x12,\n\x0e\x64\x65\x66\x61ult_limits\x18\x03 \x01(\x0b\x32\x14.skilljail.v1.Limits\x12,\n\x0elimit_ceilings\x18\x04 \x01(\x0b\x32\x14.skilljail.v1.Limits\x12\x18\n\x10\x62undle_bytes_max\x18\x05 \x01(\x03\x12\x1a\n\x12\x62undle_entries_max\x18\x06 \x01(\x05\x12$\n\x06\x65ngine\x18\x07 \x01(\x0b\x32\x14.skilljail.v1.Engine\x12\x1b\n\x13\x63oncurrent_runs_max\x18\x08 \x01(\x05\x12\x17\n\x0fqueued_runs_max\x18\t \x01(\x05\x12.\n\x0fnetwork_ceiling\x18\n \x01(\x0e\x32\x15.skilljail.v1.Network\x12\x1d\n\x15\x61llowed_hosts_ceiling\x18\x0b \x03(\t\"\x92\x01\n\x0bInterpreter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tavailable\x18\x02 \x01(\x08\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\r\n\x05image\x18\x04 \x01(\t\x12\x14\n\x0cimage_digest\x18\x05 \x01(\t\x12\x1a\n\x12unavailable_reason\x18\x06 \x01(\t\x12\x10\n\x08suffixes\x18\x07 \x03(\t\"\x81\x01\n\x06\x45ngine\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0f\n\x07runtime\x18\x03 \x01(\t\x12\x10\n\x08warnings\x18\x04 \x03(\t\x12\x35\n\x0fisolation_level\x18\x05 \x01(\x0e\x32\x1c.skilljail.v1.IsolationLevel*\x8a\x08\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x45RROR_REASON_PATH_INVALID\x10\x01\x12!\n\x1d\x45RROR_REASON_ARGUMENT_INVALID\x10\x02\x12$\n ERROR_REASON_ENVIRONMENT_INVALID\x10\x03\x12\x1e\n\x1a\x45RROR_REASON_LIMIT_INVALID\x10\x04\x12$\n ERROR_REASON_LIMIT_ABOVE_CEILING\x10\x05\x12 \n\x1c\x45RROR_REASON_REQUEST_INVALID\x10\x06\x12\x1e\n\x1a\x45RROR_REASON_SKILL_INVALID\x10\x07\x12!\n\x1d\x45RROR_REASON_SCRIPT_NOT_FOUND\x10\x08\x12$\n ERROR_REASON_INTERPRETER_UNKNOWN\x10\t\x12(\n$ERROR_REASON_INTERPRETER_UNAVAILABLE\x10\n\x12\x1f\n\x1b\x45RROR_REASON_BUNDLE_MISSING\x10\x0b\x12\"\n\x1e\x45RROR_REASON_REQUEST_ID_IN_USE\x10\x0c\x12\x1b\n\x17\x45RROR_REASON_QUEUE_FULL\x10\r\x12#\n\x1f\x45RROR_REASON_ENGINE_UNAVAILABLE\x10\x0e\x12$\n ERROR_REASON_SANDBOX_UNAVAILABLE\x10\x0f\x12\"\n\x1e\x45RROR_REASON_ISOLATION_POSTURE\x10\x10\x12\x1e\n\x1a\x45RROR_REASON_RUN_NOT_FOUND\x10\x11\x12#\n\x1f\x45RROR_REASON_PAGE_TOKEN_INVALID\x10\x12\x12\x1d\n\x19\x45RROR_REASON_BLOB_INVALID\x10\x13\x12\x1b\n\x17\x45RROR_REASON_STORE_FULL\x10\x14\x12\x1e\n\x1a\x45RROR_REASON_SHUTTING_DOWN\x10\x15\x12\x19\n\x15\x45RROR_REASON_INTERNAL\x10\x16\x12 \n\x1c\x45RROR_REASON_UNAUTHENTICATED\x10\x17\x12\x19\n\x15\x45RROR_REASON_NOT_READ\x10\x18\x12 \n\x1c\x45RROR_REASON_NETWORK_INVALID\x10\x19\x12$\n ERROR_REASON_NETWORK_NOT_ALLOWED\x10\x1a\x12#\n\x1f\x45RROR_REASON_SECRET_NOT_GRANTED\x10\x1b\x12#\n\x1f\x45RROR_REASON_SECRET_UNAVAILABLE\x10\x1c\x12\x1e\n\x1a\x45RROR_REASON_OPERATOR_ONLY\x10\x1d\x32\xa3\x03\n\x13ScriptRunnerService\x12N\n\tRunScript\x12\x1e.skilljail.v1.RunScriptRequest\x1a\x1f.skilljail.v1.RunScriptResponse0\x01\x12\x43\n\x06GetRun\x12\x1b.skilljail.v1.GetRunRequest\x1a\x1c.skilljail.v1.GetRunResponse\x12I\n\x08ListRuns\x12\x1d.skilljail.v1.ListRunsRequest\x1a\x1e.skilljail.v1.ListRunsResponse\x12L\n\tCancelRun\x12\x1e.skilljail.v1.CancelRunRequest\x1a\x1f.skilljail.v1.CancelRunResponse\x12^\n\x0fGetCapabilities\x12$.skilljail.v1.GetCapabilitiesRequest\x1a%.skilljail.v1.GetCapabilitiesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -28,38 +29,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RUNSCRIPTREQUEST_ENVENTRY']._serialized_options = b'8\001'
   _globals['_RUNSCRIPTREQUEST_LABELSENTRY']._loaded_options = None
   _globals['_RUNSCRIPTREQUEST_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_ERRORREASON']._serialized_start=1626
-  _globals['_ERRORREASON']._serialized_end=2482
-  _globals['_RUNSCRIPTREQUEST']._serialized_start=102
-  _globals['_RUNSCRIPTREQUEST']._serialized_end=571
-  _globals['_RUNSCRIPTREQUEST_ENVENTRY']._serialized_start=482
-  _globals['_RUNSCRIPTREQUEST_ENVENTRY']._serialized_end=524
-  _globals['_RUNSCRIPTREQUEST_LABELSENTRY']._serialized_start=526
-  _globals['_RUNSCRIPTREQUEST_LABELSENTRY']._serialized_end=571
-  _globals['_INPUTFILE']._serialized_start=573
-  _globals['_INPUTFILE']._serialized_end=665
-  _globals['_RUNSCRIPTRESPONSE']._serialized_start=667
-  _globals['_RUNSCRIPTRESPONSE']._serialized_end=725
-  _globals['_GETRUNREQUEST']._serialized_start=727
-  _globals['_GETRUNREQUEST']._serialized_end=758
-  _globals['_GETRUNRESPONSE']._serialized_start=760
-  _globals['_GETRUNRESPONSE']._serialized_end=808
-  _globals['_LISTRUNSREQUEST']._serialized_start=810
-  _globals['_LISTRUNSREQUEST']._serialized_end=866
-  _globals['_LISTRUNSRESPONSE']._serialized_start=868
-  _globals['_LISTRUNSRESPONSE']._serialized_end=944
-  _globals['_CANCELRUNREQUEST']._serialized_start=946
-  _globals['_CANCELRUNREQUEST']._serialized_end=980
-  _globals['_CANCELRUNRESPONSE']._serialized_start=982
-  _globals['_CANCELRUNRESPONSE']._serialized_end=1033
-  _globals['_GETCAPABILITIESREQUEST']._serialized_start=1035
-  _globals['_GETCAPABILITIESREQUEST']._serialized_end=1059
-  _globals['_GETCAPABILITIESRESPONSE']._serialized_start=1062
-  _globals['_GETCAPABILITIESRESPONSE']._serialized_end=1398
-  _globals['_INTERPRETER']._serialized_start=1401
-  _globals['_INTERPRETER']._serialized_end=1547
-  _globals['_ENGINE']._serialized_start=1549
-  _globals['_ENGINE']._serialized_end=1623
-  _globals['_SCRIPTRUNNERSERVICE']._serialized_start=2485
-  _globals['_SCRIPTRUNNERSERVICE']._serialized_end=2904
+  _globals['_ERRORREASON']._serialized_start=1891
+  _globals['_ERRORREASON']._serialized_end=2925
+  _globals['_RUNSCRIPTREQUEST']._serialized_start=130
+  _globals['_RUNSCRIPTREQUEST']._serialized_end=701
+  _globals['_RUNSCRIPTREQUEST_ENVENTRY']._serialized_start=612
+  _globals['_RUNSCRIPTREQUEST_ENVENTRY']._serialized_end=654
+  _globals['_RUNSCRIPTREQUEST_LABELSENTRY']._serialized_start=656
+  _globals['_RUNSCRIPTREQUEST_LABELSENTRY']._serialized_end=701
+  _globals['_INPUTFILE']._serialized_start=703
+  _globals['_INPUTFILE']._serialized_end=795
+  _globals['_RUNSCRIPTRESPONSE']._serialized_start=797
+  _globals['_RUNSCRIPTRESPONSE']._serialized_end=855
+  _globals['_GETRUNREQUEST']._serialized_start=857
+  _globals['_GETRUNREQUEST']._serialized_end=888
+  _globals['_GETRUNRESPONSE']._serialized_start=890
+  _globals['_GETRUNRESPONSE']._serialized_end=938
+  _globals['_LISTRUNSREQUEST']._serialized_start=940
+  _globals['_LISTRUNSREQUEST']._serialized_end=996
+  _globals['_LISTRUNSRESPONSE']._serialized_start=998
+  _globals['_LISTRUNSRESPONSE']._serialized_end=1074
+  _globals['_CANCELRUNREQUEST']._serialized_start=1076
+  _globals['_CANCELRUNREQUEST']._serialized_end=1110
+  _globals['_CANCELRUNRESPONSE']._serialized_start=1112
+  _globals['_CANCELRUNRESPONSE']._serialized_end=1163
+  _globals['_GETCAPABILITIESREQUEST']._serialized_start=1165
+  _globals['_GETCAPABILITIESREQUEST']._serialized_end=1189
+  _globals['_GETCAPABILITIESRESPONSE']._serialized_start=1192
+  _globals['_GETCAPABILITIESRESPONSE']._serialized_end=1607
+  _globals['_INTERPRETER']._serialized_start=1610
+  _globals['_INTERPRETER']._serialized_end=1756
+  _globals['_ENGINE']._serialized_start=1759
+  _globals['_ENGINE']._serialized_end=1888
+  _globals['_SCRIPTRUNNERSERVICE']._serialized_start=2928
+  _globals['_SCRIPTRUNNERSERVICE']._serialized_end=3347
 # @@protoc_insertion_point(module_scope)

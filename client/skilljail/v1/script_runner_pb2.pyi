@@ -10,6 +10,7 @@ import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import skilljail.v1.limits_pb2
+import skilljail.v1.posture_pb2
 import skilljail.v1.run_pb2
 import sys
 import typing
@@ -79,6 +80,16 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """The caller has no credential that this daemon accepts."""
     ERROR_REASON_NOT_READ: _ErrorReason.ValueType  # 24
     """The run is over, and the caller did not read the rest of its events."""
+    ERROR_REASON_NETWORK_INVALID: _ErrorReason.ValueType  # 25
+    """The network part of the request makes no sense."""
+    ERROR_REASON_NETWORK_NOT_ALLOWED: _ErrorReason.ValueType  # 26
+    """The operator does not grant the network or the host that was asked for."""
+    ERROR_REASON_SECRET_NOT_GRANTED: _ErrorReason.ValueType  # 27
+    """The operator has not granted the secret to this skill of this caller."""
+    ERROR_REASON_SECRET_UNAVAILABLE: _ErrorReason.ValueType  # 28
+    """The secret is granted, and its source gave no usable value."""
+    ERROR_REASON_OPERATOR_ONLY: _ErrorReason.ValueType  # 29
+    """The call is for operators, and the caller is none."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call was refused. google.rpc.ErrorInfo.reason holds a name of this list
@@ -137,6 +148,16 @@ ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 23
 """The caller has no credential that this daemon accepts."""
 ERROR_REASON_NOT_READ: ErrorReason.ValueType  # 24
 """The run is over, and the caller did not read the rest of its events."""
+ERROR_REASON_NETWORK_INVALID: ErrorReason.ValueType  # 25
+"""The network part of the request makes no sense."""
+ERROR_REASON_NETWORK_NOT_ALLOWED: ErrorReason.ValueType  # 26
+"""The operator does not grant the network or the host that was asked for."""
+ERROR_REASON_SECRET_NOT_GRANTED: ErrorReason.ValueType  # 27
+"""The operator has not granted the secret to this skill of this caller."""
+ERROR_REASON_SECRET_UNAVAILABLE: ErrorReason.ValueType  # 28
+"""The secret is granted, and its source gave no usable value."""
+ERROR_REASON_OPERATOR_ONLY: ErrorReason.ValueType  # 29
+"""The call is for operators, and the caller is none."""
 global___ErrorReason = ErrorReason
 
 @typing.final
@@ -191,6 +212,10 @@ class RunScriptRequest(google.protobuf.message.Message):
     ARTIFACT_PATTERNS_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
     INTERPRETER_FIELD_NUMBER: builtins.int
+    NETWORK_FIELD_NUMBER: builtins.int
+    ALLOWED_HOSTS_FIELD_NUMBER: builtins.int
+    SECRETS_FIELD_NUMBER: builtins.int
+    MASK_SECRETS_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The caller's own name for this run, optional: 1 to 128 characters of
     A-Z a-z 0-9 . _ -. A name runs once for as long as the daemon remembers the
@@ -217,6 +242,14 @@ class RunScriptRequest(google.protobuf.message.Message):
     interpreter: builtins.str
     """Forces an interpreter: `python`, `node`, `bash` or `pwsh`. Empty: the
     script's shebang decides, then its suffix.
+    """
+    network: skilljail.v1.run_pb2.Network.ValueType
+    """What the sandbox may reach. Unset: nothing (NETWORK_NONE), whatever the
+    operator would grant.
+    """
+    mask_secrets: builtins.bool
+    """Replaces the secrets' values in the output by `***`. It helps against an
+    accident, not against a script that encodes them.
     """
     @property
     def argv(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -255,6 +288,23 @@ class RunScriptRequest(google.protobuf.message.Message):
         and values of at most 256 bytes.
         """
 
+    @property
+    def allowed_hosts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """With NETWORK_ALLOWLIST, the hosts that the script may talk to, at most 256;
+        an empty list allows nothing. `example.com` is this host alone,
+        `*.example.com` every host below it but not itself; behind `:` a port may
+        stand, without one the ports are 80 and 443. Each must be covered by the
+        operator's list.
+        """
+
+    @property
+    def secrets(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Names of operator's secrets that the script is to get as environment
+        variables, at most 32. The operator grants them to a skill by name and bundle
+        digest; a run that has any is the granted bundle and nothing else: no input
+        files, no environment of the caller's, no forced interpreter.
+        """
+
     def __init__(
         self,
         *,
@@ -270,9 +320,13 @@ class RunScriptRequest(google.protobuf.message.Message):
         artifact_patterns: collections.abc.Iterable[builtins.str] | None = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         interpreter: builtins.str = ...,
+        network: skilljail.v1.run_pb2.Network.ValueType = ...,
+        allowed_hosts: collections.abc.Iterable[builtins.str] | None = ...,
+        secrets: collections.abc.Iterable[builtins.str] | None = ...,
+        mask_secrets: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["limits", b"limits"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["argv", b"argv", "artifact_patterns", b"artifact_patterns", "bundle_digest", b"bundle_digest", "env", b"env", "files", b"files", "interpreter", b"interpreter", "labels", b"labels", "limits", b"limits", "request_id", b"request_id", "script_path", b"script_path", "stdin", b"stdin", "working_directory", b"working_directory"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allowed_hosts", b"allowed_hosts", "argv", b"argv", "artifact_patterns", b"artifact_patterns", "bundle_digest", b"bundle_digest", "env", b"env", "files", b"files", "interpreter", b"interpreter", "labels", b"labels", "limits", b"limits", "mask_secrets", b"mask_secrets", "network", b"network", "request_id", b"request_id", "script_path", b"script_path", "secrets", b"secrets", "stdin", b"stdin", "working_directory", b"working_directory"]) -> None: ...
 
 global___RunScriptRequest = RunScriptRequest
 
@@ -480,6 +534,8 @@ class GetCapabilitiesResponse(google.protobuf.message.Message):
     ENGINE_FIELD_NUMBER: builtins.int
     CONCURRENT_RUNS_MAX_FIELD_NUMBER: builtins.int
     QUEUED_RUNS_MAX_FIELD_NUMBER: builtins.int
+    NETWORK_CEILING_FIELD_NUMBER: builtins.int
+    ALLOWED_HOSTS_CEILING_FIELD_NUMBER: builtins.int
     daemon_version: builtins.str
     """The daemon's version."""
     bundle_bytes_max: builtins.int
@@ -490,6 +546,8 @@ class GetCapabilitiesResponse(google.protobuf.message.Message):
     """Runs that may be under way at one time."""
     queued_runs_max: builtins.int
     """Runs that may wait."""
+    network_ceiling: skilljail.v1.run_pb2.Network.ValueType
+    """The widest network that a run may ask for."""
     @property
     def interpreters(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Interpreter]:
         """Every interpreter that skilljail knows, available or not."""
@@ -506,6 +564,10 @@ class GetCapabilitiesResponse(google.protobuf.message.Message):
     def engine(self) -> global___Engine:
         """What runs the sandboxes."""
 
+    @property
+    def allowed_hosts_ceiling(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """With NETWORK_ALLOWLIST: the hosts that a run may name."""
+
     def __init__(
         self,
         *,
@@ -518,9 +580,11 @@ class GetCapabilitiesResponse(google.protobuf.message.Message):
         engine: global___Engine | None = ...,
         concurrent_runs_max: builtins.int = ...,
         queued_runs_max: builtins.int = ...,
+        network_ceiling: skilljail.v1.run_pb2.Network.ValueType = ...,
+        allowed_hosts_ceiling: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["default_limits", b"default_limits", "engine", b"engine", "limit_ceilings", b"limit_ceilings"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["bundle_bytes_max", b"bundle_bytes_max", "bundle_entries_max", b"bundle_entries_max", "concurrent_runs_max", b"concurrent_runs_max", "daemon_version", b"daemon_version", "default_limits", b"default_limits", "engine", b"engine", "interpreters", b"interpreters", "limit_ceilings", b"limit_ceilings", "queued_runs_max", b"queued_runs_max"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allowed_hosts_ceiling", b"allowed_hosts_ceiling", "bundle_bytes_max", b"bundle_bytes_max", "bundle_entries_max", b"bundle_entries_max", "concurrent_runs_max", b"concurrent_runs_max", "daemon_version", b"daemon_version", "default_limits", b"default_limits", "engine", b"engine", "interpreters", b"interpreters", "limit_ceilings", b"limit_ceilings", "network_ceiling", b"network_ceiling", "queued_runs_max", b"queued_runs_max"]) -> None: ...
 
 global___GetCapabilitiesResponse = GetCapabilitiesResponse
 
@@ -578,12 +642,15 @@ class Engine(google.protobuf.message.Message):
     VERSION_FIELD_NUMBER: builtins.int
     RUNTIME_FIELD_NUMBER: builtins.int
     WARNINGS_FIELD_NUMBER: builtins.int
+    ISOLATION_LEVEL_FIELD_NUMBER: builtins.int
     name: builtins.str
     """The kind, such as `docker`."""
     version: builtins.str
     """What answers and its version, such as `Docker 29.4.3`."""
     runtime: builtins.str
     """The runtime beneath it, such as `runc`."""
+    isolation_level: skilljail.v1.posture_pb2.IsolationLevel.ValueType
+    """What stands between a sandbox and the host's kernel."""
     @property
     def warnings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """What an operator should know about its safety: known-bad versions, missing
@@ -597,7 +664,8 @@ class Engine(google.protobuf.message.Message):
         version: builtins.str = ...,
         runtime: builtins.str = ...,
         warnings: collections.abc.Iterable[builtins.str] | None = ...,
+        isolation_level: skilljail.v1.posture_pb2.IsolationLevel.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "runtime", b"runtime", "version", b"version", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["isolation_level", b"isolation_level", "name", b"name", "runtime", b"runtime", "version", b"version", "warnings", b"warnings"]) -> None: ...
 
 global___Engine = Engine

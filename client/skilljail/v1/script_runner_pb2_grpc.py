@@ -70,13 +70,16 @@ class ScriptRunnerServiceServicer(object):
 
         INVALID_ARGUMENT: the request is wrong (PATH_INVALID, ARGUMENT_INVALID,
         ENVIRONMENT_INVALID, LIMIT_INVALID, LIMIT_ABOVE_CEILING, REQUEST_INVALID,
-        SKILL_INVALID, SCRIPT_NOT_FOUND, INTERPRETER_UNKNOWN), with BadRequest;
-        retrying is useless.
+        SKILL_INVALID, SCRIPT_NOT_FOUND, INTERPRETER_UNKNOWN, NETWORK_INVALID),
+        with BadRequest; retrying is useless.
+        PERMISSION_DENIED: NETWORK_NOT_ALLOWED: the operator grants no such network.
+        SECRET_NOT_GRANTED: this skill may not have that secret, or there is none.
         FAILED_PRECONDITION: BUNDLE_MISSING, with a PreconditionFailure violation of
         type MISSING for as many blobs as fit: ask FindMissing, upload them and try
         again.
         INTERPRETER_UNAVAILABLE: the operator has not built that image.
         ISOLATION_POSTURE: a control could not be applied; the script did not run.
+        SECRET_UNAVAILABLE: the operator's source of a secret gave no value.
         ALREADY_EXISTS: REQUEST_ID_IN_USE, with metadata `run_id`.
         RESOURCE_EXHAUSTED: QUEUE_FULL, with RetryInfo: try again later.
         UNAVAILABLE: ENGINE_UNAVAILABLE, SANDBOX_UNAVAILABLE or SHUTTING_DOWN, with

@@ -35,6 +35,8 @@ _PLAIN_LIMITS = (
     "output_bytes",
     "artifact_count",
     "artifact_bytes",
+    "egress_bytes",
+    "egress_connections",
 )
 
 

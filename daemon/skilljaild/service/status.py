@@ -36,6 +36,10 @@ _CODES = {
     Reason.RUN_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
     Reason.INTERNAL: grpc.StatusCode.INTERNAL,
     Reason.NOT_READ: grpc.StatusCode.DEADLINE_EXCEEDED,
+    Reason.NETWORK_NOT_ALLOWED: grpc.StatusCode.PERMISSION_DENIED,
+    Reason.SECRET_NOT_GRANTED: grpc.StatusCode.PERMISSION_DENIED,
+    Reason.SECRET_UNAVAILABLE: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.OPERATOR_ONLY: grpc.StatusCode.PERMISSION_DENIED,
     Reason.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
 }
 """Every reason that is not here is INVALID_ARGUMENT: the request itself is wrong."""

@@ -41,6 +41,11 @@ EXPECTED = {
     "INTERNAL": skilljail.DaemonFault,
     "UNAUTHENTICATED": skilljail.Unauthenticated,
     "NOT_READ": skilljail.StreamBroken,
+    "NETWORK_INVALID": skilljail.InvalidRequest,
+    "NETWORK_NOT_ALLOWED": skilljail.NetworkNotAllowed,
+    "SECRET_NOT_GRANTED": skilljail.SecretNotGranted,
+    "SECRET_UNAVAILABLE": skilljail.SecretUnavailable,
+    "OPERATOR_ONLY": skilljail.OperatorOnly,
 }
 
 

@@ -21,6 +21,8 @@ LIMITS = Limits(
     output_bytes=1_000,
     artifact_count=3,
     artifact_bytes=100_000,
+    egress_bytes=100_000,
+    egress_connections=10,
 )
 """Limits of a test's run."""
 

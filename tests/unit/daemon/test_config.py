@@ -125,6 +125,8 @@ LIMIT_BOUNDS: dict[str, tuple[object, ...]] = {
     "output_bytes": (0, -1, "-1"),
     "artifact_count": (-1, 10_001),
     "artifact_bytes": (-1, "-1MiB"),
+    "egress_bytes": (-1, "-1MiB"),
+    "egress_connections": (-1, 100_001),
 }
 
 

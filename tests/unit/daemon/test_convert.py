@@ -140,6 +140,8 @@ def test_any_duration_is_a_finite_number_of_seconds_or_refused(seconds: int, nan
         output_bytes=st.integers(1, 2**62),
         artifact_count=st.integers(1, 10_000),
         artifact_bytes=st.integers(1, 2**62),
+        egress_bytes=st.integers(1, 2**62),
+        egress_connections=st.integers(1, 2**31 - 1),
     )
 )
 def test_limits_come_back_as_they_went_out(limits: Limits) -> None:
