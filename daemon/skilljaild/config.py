@@ -281,6 +281,8 @@ def load(file: pathlib.Path | None, flags: dict[str, Any]) -> Config:
         raise ConfigError(_wrong([told(one, Config) for one in error.errors()])) from error
     except pydantic_settings.SettingsError as error:
         raise ConfigError(_wrong([str(error)])) from error
+    except RecursionError:
+        raise ConfigError(f"{file}: its values are nested too deep; correct the file") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file}: {error}; correct the file, or name another with --config") from error
 

@@ -63,7 +63,7 @@ def choose(script: str, beginning: bytes, *, executable: bool, asked: str = "") 
         interpreter = _asked(asked)
         return interpreter, interpreter.command(default_program(interpreter), (), script)
     if shebang is not None and (named := _by_program(shebang.program)) is not None:
-        program = shebang.program if named.name == "bash" else default_program(named)
+        program = _plain(shebang.program) if named.name == "bash" else default_program(named)
         return named, named.command(program, _without_file(named, shebang.options), script)
     suffix = posixpath.splitext(script)[1].lower()
     for one in INTERPRETERS.values():
@@ -108,8 +108,12 @@ def _after_env(words: list[str]) -> list[str]:
 
 
 def _by_program(program: str) -> Interpreter | None:
-    name = program.removesuffix(".exe")
-    return next((one for one in INTERPRETERS.values() if re.fullmatch(one.programs, name)), None)
+    return next((one for one in INTERPRETERS.values() if re.fullmatch(one.programs, _plain(program))), None)
+
+
+def _plain(program: str) -> str:
+    """Its name in a sandbox: scripts that were written on Windows may name it as it is there."""
+    return program.removesuffix(".exe")
 
 
 def _without_file(interpreter: Interpreter, options: tuple[str, ...]) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ WRITERS_MAX = 16
 """Blobs of one tenant that may be on their way into the store at one time."""
 BLOCK_BYTES = 4_096
 """What even an empty blob takes: an inode, a name, and a place in this process."""
+TEMPORARY_PREFIX = "new-"
+"""Of the name of a blob that is not complete."""
 MTIME_AGE_SECONDS = 60
 """How far a file's mtime may be behind its last use. Only the order after a restart hangs on it."""
 
@@ -119,7 +121,7 @@ class BlobStore:
         """
         self._reserve(digest, _cost(size))
         try:
-            return BlobWriter(self, self._directory / f"new-{secrets.token_hex(8)}", digest, size)
+            return BlobWriter(self, self._directory / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}", digest, size)
         except BaseException:
             self._release(_cost(size))
             raise
@@ -291,11 +293,16 @@ class BlobStores:
     """The stores of all tenants, opened when first used."""
 
     def __init__(self, directory: pathlib.Path, bytes_max: int) -> None:
-        """`directory`: holds one folder for each tenant; `bytes_max`: for each of them."""
+        """`directory`: holds one folder for each tenant; `bytes_max`: for each of them.
+
+        What a daemon that was killed had half written is removed now: a tenant may never come back.
+        """
         self._directory = directory
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._stores: dict[str, BlobStore] = {}
+        for path in directory.glob(f"*/{TEMPORARY_PREFIX}*"):
+            path.unlink(missing_ok=True)
 
     def of(self, tenant: str) -> BlobStore:
         """The store of a tenant. The folder's name is a hash: a tenant's name may hold anything."""

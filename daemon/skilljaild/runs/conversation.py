@@ -195,7 +195,8 @@ class Conversation:
             digest.update(data)
             yield ArtifactChunk(path, offset, data)
             offset += len(data)
-        media_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
+        # Marked as a path: of a URL such as `data:any/thing,` the script would choose the type itself.
+        media_type = mimetypes.guess_type(f"./{path}")[0] or "application/octet-stream"
         yield Artifact(path, size, f"sha256:{digest.hexdigest()}", media_type, executable)
 
 

@@ -32,7 +32,7 @@ def check_from_inside(facts: dict[str, Any], limits: Limits, place: int = 0) -> 
             | _work(facts, limits)
             | _group(facts, limits)
         )
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise IsolationError("init's report of its isolation is broken; build the image again") from error
     faults = [sentence for sentence, holds in checks.items() if not holds]
     if faults:

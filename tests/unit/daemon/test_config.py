@@ -258,6 +258,9 @@ def test_a_file_that_is_not_there_or_broken_is_named(tmp_path: pathlib.Path) -> 
     broken.write_bytes(b"\xff")
     with pytest.raises(ConfigError, match=r"broken\.toml: "):
         load(broken, {})
+    broken.write_text("limits = " + "[" * 5_000)
+    with pytest.raises(ConfigError, match=r"broken\.toml: its values are nested too deep; correct the file"):
+        load(broken, {})
 
 
 def test_every_fault_is_told_at_once() -> None:

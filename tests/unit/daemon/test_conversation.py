@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from skilljail_init import frames
 from skilljail_init.frames import Cause, FrameType, SkipReason, encode, encode_json
+from skilljaild.bundles.digest import digest_of
 from skilljaild.limits import Limits
 from skilljaild.paths import path_fault
 from skilljaild.runs import conversation as module
@@ -129,6 +130,16 @@ async def test_a_whole_conversation_says_and_hears_what_the_protocol_asks_for() 
     assert [len(frame.payload) for frame in said[1:3]] == [65_536, 70_000 - 65_536]
     assert said[3].json() == {"argv": ["x"], "stdin_bytes": 2}
     assert said[4].payload == b"in"
+
+
+@pytest.mark.parametrize(
+    ("path", "media_type"), [("data:a/<b>,x", "application/octet-stream"), ("data:a/b.csv", "text/csv")]
+)
+async def test_the_type_of_an_artifact_is_that_of_its_name_and_not_one_that_the_name_spells(
+    path: str, media_type: str
+) -> None:
+    *_, one, _ = await collected(artifact(path, 0), DONE)
+    assert one == Artifact(path, 0, digest_of(b""), media_type, executable=False)
 
 
 async def test_cancel_is_one_frame() -> None:

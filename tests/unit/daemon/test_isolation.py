@@ -300,6 +300,12 @@ def test_rubbish_is_refused_whatever_its_shape(value: object) -> None:
             check_from_inside(facts, LIMITS)
 
 
+@pytest.mark.parametrize("name", ["cpu_quota_microseconds", "cpu_period_microseconds"])
+def test_a_number_beyond_every_float_is_refused(name: str) -> None:
+    with pytest.raises(IsolationError):
+        check_from_inside(changed("cgroup", name, value=10**400), LIMITS)
+
+
 @pytest.mark.parametrize(
     "tighten",
     [

@@ -363,6 +363,20 @@ def test_a_tenants_name_may_hold_anything(tmp_path: pathlib.Path, tenant: str) -
     assert list(tmp_path.iterdir()) == [tmp_path / "blobs"]
 
 
+def test_what_a_killed_daemon_had_half_written_is_removed_though_its_tenant_never_comes_back(
+    tmp_path: pathlib.Path,
+) -> None:
+    stores = BlobStores(tmp_path, STORE_BYTES)
+    digest = put(stores.of("cn:a"), b"whole")
+    writer = stores.of("cn:a").writer(digest_of(b"half"), 4)
+    writer.write(b"ha")
+    (directory,) = tmp_path.iterdir()
+    assert len(list(directory.iterdir())) == 2
+    BlobStores(tmp_path, STORE_BYTES)
+    assert [path.name for path in directory.iterdir()] == [digest.removeprefix("sha256:")]
+    writer.__exit__()
+
+
 def test_many_threads_keep_the_store_within_its_bounds_and_its_blobs_whole(tmp_path: pathlib.Path) -> None:
     store = BlobStore(tmp_path, STORE_BYTES)
     contents = [blob(number) for number in range(25)]
