@@ -16,12 +16,13 @@
     mounts               [{"path": str, "type": str, "options": [str, …]}, …] as they were mounted; the host's
                          side of a mount is left out
     work                 {"bytes": int, "inodes": int}: size of the file system of the work directory
+    tmp                  the same of /tmp, where that is another file system: gVisor mounts one unasked
     cgroup               {"version": 1 | 2, "memory_bytes", "swap_bytes", "pids", "cpu_quota_microseconds",
                          "cpu_period_microseconds": int | "max"}: the sandbox's own group, where it sees one
     rlimits              {"open_files", "core_bytes", "file_bytes": [soft, hard], each int | "max"}
     dumpable             bool: false, or init does not run
     kernel               {"boot_id": str: of the kernel that the sandbox sees, "memory_bytes": int: all memory it tells,
-                         "gvisor": [str, …]: where that kernel says that it is gVisor's, a subset of `GVISOR_SIGNS`}
+                         "gvisor": [str, …]: where that kernel says that it is gVisor's, of `kernel.GVISOR_SIGNS`}
     start_time           float: when init's program started, seconds since the epoch by the sandbox's clock
 """
 
@@ -32,19 +33,17 @@ from __future__ import annotations
 import os
 import resource
 
+from skilljail_init.census import TMP, is_apart
 from skilljail_init.cgroup import decode_mount_point
 from skilljail_init.jsontext import dumps
-from skilljail_init.kernel import gains_no_privileges, is_dumpable
+from skilljail_init.kernel import gains_no_privileges, gvisor_signs, is_dumpable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from skilljail_init.cgroup import ControlGroup
 
-__all__ = ["GVISOR_SIGNS", "report"]
+__all__ = ["report"]
 
-GVISOR_SIGNS = ("/proc/sentry-meminfo", "/proc/cmdline", "uname")
-GVISOR_BUILD = "#1 SMP Sun Jan 10 15:06:54 PST 2016"
-"""What every gVisor gives as the version of its kernel."""
 BOOT_ID_LENGTH = 36
 
 MOUNTS_BYTES_MAX = 40_000
@@ -85,6 +84,7 @@ def report(work: str, control_group: ControlGroup, start_time: float, proc: str 
         "root_read_only": _root_read_only(mounts),
         "mounts": mounts if mounts and len(dumps(mounts)) <= MOUNTS_BYTES_MAX else None,
         "work": _size(work),
+        "tmp": _size(TMP) if is_apart(TMP, work) else None,
         "cgroup": control_group.limits(),
         "rlimits": {
             "open_files": _rlimit(resource.RLIMIT_NOFILE),
@@ -148,18 +148,13 @@ def _no_new_privileges(status: dict[str, str]) -> bool | None:
 
 
 def _kernel(proc: str) -> dict[str, object]:
-    """What the kernel says of itself. On Linux nobody but the kernel and the engine can put a file into /proc."""
-    signs = {
-        "/proc/sentry-meminfo": os.path.exists(f"{proc}/sentry-meminfo"),
-        "/proc/cmdline": "-gvisor " in _read(f"{proc}/cmdline"),
-        "uname": os.uname().version == GVISOR_BUILD or os.uname().release.endswith("-gvisor"),
-    }
+    """What the kernel says of itself."""
     memory_kib = _status(_read(f"{proc}/meminfo")).get("MemTotal", "").removesuffix(" kB")
     memory = _integer(memory_kib)
     return {
         "boot_id": _read(f"{proc}/sys/kernel/random/boot_id").strip()[:BOOT_ID_LENGTH] or None,
         "memory_bytes": None if memory is None else memory * 1024,
-        "gvisor": [sign for sign in GVISOR_SIGNS if signs[sign]],
+        "gvisor": gvisor_signs(proc),
     }
 
 

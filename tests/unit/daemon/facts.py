@@ -62,6 +62,7 @@ def good_facts(limits: Limits = LIMITS, place: int = 0) -> dict[str, Any]:
             {"path": "/sys/firmware", "type": "tmpfs", "options": ["ro"]},
         ],
         "work": {"bytes": limits.disk_bytes, "inodes": limits.disk_inodes},
+        "tmp": None,
         "cgroup": {
             "version": 2,
             "memory_bytes": limits.memory_bytes,
@@ -97,11 +98,13 @@ def gvisor_facts(limits: Limits = LIMITS, place: int = 0) -> dict[str, Any]:
             {"path": "/sys", "type": "sysfs", "options": ["ro", "noexec"]},
             {"path": "/proc", "type": "proc", "options": ["rw", "noexec"]},
             {"path": floor.work_path, "type": "tmpfs", "options": ["rw"]},
-            {"path": "/tmp", "type": "tmpfs", "options": ["rw"]},
+            {"path": "/tmp", "type": "tmpfs", "options": ["rw"]},  # noqa: S108 - gVisor's own
             {"path": "/dev/pts", "type": "devpts", "options": ["rw", "noexec"]},
             {"path": "/dev/shm", "type": "tmpfs", "options": ["rw", "noexec"]},
             {"path": "/etc/hosts", "type": "9p", "options": ["ro"]},
         ],
+        "work": {"bytes": limits.disk_bytes, "inodes": 0},
+        "tmp": {"bytes": limits.disk_bytes, "inodes": 0},
         "cgroup": {
             "version": None,
             "memory_bytes": None,

@@ -7,7 +7,7 @@ import os
 import pathlib
 
 import pytest
-from skilljail_init import frames, isolation
+from skilljail_init import frames, isolation, kernel
 from skilljail_init.cgroup import ControlGroup
 from skilljail_init.frames import FrameType
 from skilljail_init.isolation import report
@@ -153,12 +153,12 @@ def test_each_place_where_gvisor_tells_its_name_is_a_sign(
     (proc / "sentry-meminfo").write_text("")
     assert facts(process)["kernel"] == {"boot_id": None, "memory_bytes": None, "gvisor": ["/proc/sentry-meminfo"]}
     (proc / "cmdline").write_text("BOOT_IMAGE=/vmlinuz-4.4.0-gvisor quiet\n")
-    for release, version in (("4.4.0", isolation.GVISOR_BUILD), ("4.19.0-gvisor", "#1 SMP")):
+    for release, version in (("4.4.0", kernel.GVISOR_BUILD), ("4.19.0-gvisor", "#1 SMP")):
         monkeypatch.setattr("os.uname", lambda names=("Linux", "x", release, version, "x86_64"): os.uname_result(names))
         assert facts(process)["kernel"] == {
             "boot_id": None,
             "memory_bytes": None,
-            "gvisor": list(isolation.GVISOR_SIGNS),
+            "gvisor": list(kernel.GVISOR_SIGNS),
         }
 
 
