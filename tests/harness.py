@@ -27,6 +27,8 @@ __all__ = [
     "wait_until",
 ]
 
+RUNTIME = os.environ.get("SKILLJAIL_RUNTIME", "")
+"""The engine's runtime that daemons of the tests ask for; empty for the engine's default."""
 INTERPRETERS = ("python", "node", "bash", "pwsh")
 EXAMPLE_SKILL = pathlib.Path(__file__).parent.parent / "examples" / "skills" / "unit-converter"
 
@@ -59,6 +61,8 @@ def start_daemon(directory: pathlib.Path, *flags: str, environment: dict[str, st
     address = f"unix:{directory}/sock"
     log = directory / "log"
     command = [sys.executable, "-m", "skilljaild", "serve", "--listen", address, "--state-dir", f"{directory}/state"]
+    if RUNTIME:
+        command += ["--set", f"engine.runtime={RUNTIME}"]
     with log.open("ab") as output:
         process = subprocess.Popen(
             [*command, "--log-level", "debug", *flags],

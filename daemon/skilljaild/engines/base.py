@@ -146,6 +146,14 @@ class Engine(Protocol):
         """Attaches to init's standard input and output, then starts the sandbox."""
         ...
 
+    async def confirm(self, sandbox_id: str, spec: SandboxSpec) -> None:
+        """Looks on the host for the limits of a running sandbox that cannot see its control group.
+
+        Raises IsolationError naming each that is not there. An engine may do so for one sandbox and take it for all
+        that it makes in the same way.
+        """
+        ...
+
     async def stats(self, sandbox_id: str) -> SandboxStats:
         """What the engine recorded. Meaningful also after the sandbox died and until it is destroyed."""
         ...

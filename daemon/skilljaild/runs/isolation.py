@@ -4,16 +4,17 @@ init is ours, but it runs in the sandbox: what it says here counts because nothi
 """
 
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any
 
 from skilljaild.engines.base import IsolationError
 from skilljaild.engines.floor import Floor, container_floor
 from skilljaild.limits import Limits
+from skilljaild.numbers import at_most, both_at_most, is_count
+from skilljaild.runs import gvisor
+from skilljaild.runs.level import IsolationLevel, level_of
 
 __all__ = ["check_from_inside"]
 
-PAGE_BYTES = 65_536
-"""The largest page of any kernel that we meet; limits are rounded down to pages."""
 MISSING: dict[str, Any] = {}
 
 
@@ -21,28 +22,57 @@ def check_from_inside(facts: dict[str, Any], limits: Limits, place: int = 0) -> 
     """Returns what holds, a short sentence each. Raises IsolationError naming what does not.
 
     `facts`: as in `skilljail_init.isolation`; `place`: of the sandbox, as in `SandboxSpec`. A control group that the
-    sandbox does not see (gVisor, some rootless engines) is left to the engine's own inspection; every other fact must
-    be there.
+    sandbox does not see (some rootless engines) is left to the engine's own inspection; every other fact must be
+    there. A sandbox that is proved to be on gVisor is judged by gVisor's rules where those differ, any other by those
+    of Linux.
     """
     floor = container_floor()
+    on_gvisor = level_of(facts) is IsolationLevel.GVISOR
     try:
-        checks = (
-            _identity(facts, floor, floor.user_of(place))
-            | _surroundings(facts, floor)
-            | _work(facts, limits)
-            | _group(facts, limits)
-        )
+        if on_gvisor:
+            checks = _on_gvisor(facts, limits, floor, floor.user_of(place))
+        else:
+            checks = _on_linux(facts, limits, floor, floor.user_of(place))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise IsolationError("init's report of its isolation is broken; build the image again") from error
     faults = [sentence for sentence, holds in checks.items() if not holds]
     if faults:
-        raise IsolationError(f"seen from inside the sandbox, this does not hold: {'; '.join(faults)}. Nothing was run.")
+        mends = gvisor.mends(faults) if on_gvisor else ""
+        raise IsolationError(
+            f"seen from inside the sandbox, this does not hold: {'; '.join(faults)}. {mends}Nothing was run."
+        )
     return tuple(checks)
 
 
-def _identity(facts: dict[str, Any], floor: Floor, user: int) -> dict[str, bool]:
+def _on_linux(facts: dict[str, Any], limits: Limits, floor: Floor, user: int) -> dict[str, bool]:
+    return (
+        _identity(facts, floor, user, _CAPABILITY_SETS)
+        | _namespaces(facts, floor)
+        | _surroundings(facts, floor)
+        | _kernel_paths(facts, floor)
+        | _work(facts, limits)
+        | _files(facts, limits)
+        | _process_limits(facts, limits)
+        | _group(facts, limits)
+    )
+
+
+def _on_gvisor(facts: dict[str, Any], limits: Limits, floor: Floor, user: int) -> dict[str, bool]:
+    """The same walls as far as they are gVisor's, too; `gvisor` has the others in its terms."""
+    return (
+        _identity(facts, floor, user, gvisor.capability_sets(facts, _CAPABILITY_SETS))
+        | _surroundings(facts, floor, gvisor.MOUNTED)
+        | _work(facts, limits)
+        | _process_limits(facts, limits)
+        | gvisor.checks(facts, limits)
+    )
+
+
+_CAPABILITY_SETS = ("inheritable", "permitted", "effective", "bounding", "ambient")
+
+
+def _identity(facts: dict[str, Any], floor: Floor, user: int, names: tuple[str, ...]) -> dict[str, bool]:
     capabilities, groups = facts.get("capabilities") or MISSING, facts.get("groups")
-    names = ("inheritable", "permitted", "effective", "bounding", "ambient")
     return {
         "a user and group of its own, not root": facts.get("uids") == [user] * 4
         and facts.get("gids") == [user] * 4
@@ -56,20 +86,33 @@ def _identity(facts: dict[str, Any], floor: Floor, user: int) -> dict[str, bool]
     }
 
 
-def _surroundings(facts: dict[str, Any], floor: Floor) -> dict[str, bool]:
-    mounts, namespaces = facts.get("mounts") or [], facts.get("namespaces")
-    paths = [mount.get("path") for mount in mounts]
+def _namespaces(facts: dict[str, Any], floor: Floor) -> dict[str, bool]:
+    namespaces = facts.get("namespaces")
     return {
         "namespaces of its own": isinstance(namespaces, dict)
         and all(
-            _is_count(namespaces.get(name)) and namespaces[name] != _HOST_NAMESPACES[name] for name in floor.namespaces
-        ),
+            is_count(namespaces.get(name)) and namespaces[name] != _HOST_NAMESPACES[name] for name in floor.namespaces
+        )
+    }
+
+
+def _surroundings(facts: dict[str, Any], floor: Floor, also_mounted: tuple[str, ...] = ()) -> dict[str, bool]:
+    """`also_mounted`: where the runtime mounts something of its own that is judged apart from this."""
+    mounts = facts.get("mounts") or []
+    paths = [mount.get("path") for mount in mounts]
+    return {
         "no network interface but loopback": facts.get("interfaces") in (["lo"], []),
         "a read-only root": facts.get("root_read_only") is True,
         "no engine socket, no host folder": bool(mounts)
         and not any(str(path).startswith(f"{floor.work_path}/") for path in paths)
         and not any(str(path).endswith(".sock") for path in paths)
-        and all(_is_known(mount, floor) for mount in mounts),
+        and all(mount.get("path") in also_mounted or _is_known(mount, floor) for mount in mounts),
+    }
+
+
+def _kernel_paths(facts: dict[str, Any], floor: Floor) -> dict[str, bool]:
+    mounts = facts.get("mounts") or []
+    return {
         "what the kernel tells of the host is hidden": _all_hold(mounts, floor.masked_paths, _hides),
         "the kernel's settings are read-only": _all_hold(mounts, floor.read_only_paths, _is_read_only),
     }
@@ -113,13 +156,21 @@ def _is_read_only(mount: dict[str, Any]) -> bool:
 
 
 def _work(facts: dict[str, Any], limits: Limits) -> dict[str, bool]:
-    work, rlimits = facts.get("work") or MISSING, facts.get("rlimits") or MISSING
+    work = facts.get("work") or MISSING
+    return {f"a work directory of at most {limits.disk_bytes:,} bytes": at_most(work.get("bytes"), limits.disk_bytes)}
+
+
+def _files(facts: dict[str, Any], limits: Limits) -> dict[str, bool]:
+    work = facts.get("work") or MISSING
+    return {f"at most {limits.disk_inodes:,} files in it": at_most(work.get("inodes"), limits.disk_inodes, slack=0)}
+
+
+def _process_limits(facts: dict[str, Any], limits: Limits) -> dict[str, bool]:
+    rlimits = facts.get("rlimits") or MISSING
     return {
-        f"a work directory of at most {limits.disk_bytes:,} bytes": _at_most(work.get("bytes"), limits.disk_bytes),
-        f"at most {limits.disk_inodes:,} files in it": _at_most(work.get("inodes"), limits.disk_inodes, slack=0),
-        f"at most {limits.open_files:,} open files": _both_at_most(rlimits.get("open_files"), limits.open_files),
-        f"no file above {limits.disk_bytes:,} bytes": _both_at_most(rlimits.get("file_bytes"), limits.disk_bytes),
-        "no core files": _both_at_most(rlimits.get("core_bytes"), 0),
+        f"at most {limits.open_files:,} open files": both_at_most(rlimits.get("open_files"), limits.open_files),
+        f"no file above {limits.disk_bytes:,} bytes": both_at_most(rlimits.get("file_bytes"), limits.disk_bytes),
+        "no core files": both_at_most(rlimits.get("core_bytes"), 0),
     }
 
 
@@ -128,30 +179,14 @@ def _group(facts: dict[str, Any], limits: Limits) -> dict[str, bool]:
     group = facts.get("cgroup") or MISSING
     checks = {}
     if group.get("memory_bytes") is not None:
-        checks[f"at most {limits.memory_bytes:,} bytes of memory"] = _at_most(
-            group["memory_bytes"], limits.memory_bytes
-        )
+        checks[f"at most {limits.memory_bytes:,} bytes of memory"] = at_most(group["memory_bytes"], limits.memory_bytes)
     if group.get("swap_bytes") is not None:
         checks["no swap"] = group["swap_bytes"] == 0
     if group.get("pids") is not None:
-        checks[f"at most {limits.pids:,} processes and threads"] = _at_most(group["pids"], limits.pids, slack=0)
+        checks[f"at most {limits.pids:,} processes and threads"] = at_most(group["pids"], limits.pids, slack=0)
     quota, period = group.get("cpu_quota_microseconds"), group.get("cpu_period_microseconds")
     if quota is not None:
         checks[f"at most {limits.cpus:g} processors"] = (
-            _is_count(quota) and _is_count(period) and 0 < quota <= limits.cpus * 1.01 * period
+            is_count(quota) and is_count(period) and 0 < quota <= limits.cpus * 1.01 * period
         )
     return checks
-
-
-def _at_most(value: object, limit: int, slack: int = PAGE_BYTES) -> bool:
-    """Whether a limit that was read is the one asked for, give or take the kernel's rounding to pages."""
-    return _is_count(value) and value <= limit + slack
-
-
-def _is_count(value: object) -> TypeGuard[int]:
-    """Whether it is a number from 0 on. Some kernels write -1 for no limit."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _both_at_most(values: object, limit: int) -> bool:
-    return isinstance(values, list) and len(values) == 2 and all(_at_most(one, limit, slack=0) for one in values)

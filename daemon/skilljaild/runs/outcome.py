@@ -18,6 +18,8 @@ _BY_CAUSE = {
     Cause.CPU_TIMEOUT: Outcome.CPU_TIMEOUT,
     Cause.OUTPUT_LIMIT: Outcome.OUTPUT_LIMIT,
     Cause.PIDS_STORM: Outcome.PIDS_LIMIT,
+    Cause.PIDS_LIMIT: Outcome.PIDS_LIMIT,
+    Cause.DISK_LIMIT: Outcome.DISK_LIMIT,
     Cause.CANCELLED: Outcome.CANCELLED,
 }
 

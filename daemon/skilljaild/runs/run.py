@@ -282,6 +282,8 @@ class Run:
             "output_bytes": limits.output_bytes,
             "open_files": limits.open_files,
             "disk_bytes": limits.disk_bytes,
+            "pids": limits.pids,
+            "disk_inodes": limits.disk_inodes,
             "artifact_patterns": list(request.artifact_patterns),
             "artifact_count": limits.artifact_count,
             "artifact_bytes": limits.artifact_bytes,

@@ -12,6 +12,7 @@ import structlog
 from skilljaild.engines.base import Engine, EngineError, SandboxSpec
 from skilljaild.runs.conversation import Conversation
 from skilljaild.runs.isolation import check_from_inside
+from skilljaild.runs.level import IsolationLevel, level_of
 
 __all__ = ["Sandbox", "open_sandbox", "uninterrupted"]
 
@@ -55,7 +56,10 @@ async def open_sandbox(engine: Engine, spec: SandboxSpec) -> AsyncIterator[Sandb
         conversation = Conversation(await uninterrupted(engine.stream(sandbox_id)))
         async with _timeout(READY_SECONDS):
             facts = await conversation.ready()
-        yield Sandbox(sandbox_id, conversation, check_from_inside(facts, spec.limits, spec.place))
+        verified = check_from_inside(facts, spec.limits, spec.place)
+        if level_of(facts) is IsolationLevel.GVISOR:
+            await engine.confirm(sandbox_id, spec)
+        yield Sandbox(sandbox_id, conversation, verified)
     finally:
         await uninterrupted(_destroy(engine, sandbox_id, spec.run_id))
 

@@ -71,7 +71,13 @@ class Conversation:
 
     def _run(self, order: StartOrder) -> None:
         stdin = self._stdin(order.stdin_bytes)
-        usage = Usage(self._group, self._children, self._work)
+        usage = Usage(self._group, self._children, self._work, pids=order.pids, disk_inodes=order.disk_inodes)
+        try:
+            self._run_counted(order, stdin, usage)
+        finally:
+            usage.close()
+
+    def _run_counted(self, order: StartOrder, stdin: bytes, usage: Usage) -> None:
         started = time.monotonic()
         try:
             script = start_script(order, self._stage.root_fd)

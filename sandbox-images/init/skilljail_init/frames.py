@@ -25,6 +25,8 @@ A run, in order:
                         "stdin_bytes": int,      DATA frames with so many bytes follow
                         "wall_seconds": float, "cpu_seconds": float, "output_bytes": int, "open_files": int,
                         "disk_bytes": int,       the largest file (RLIMIT_FSIZE)
+                        "pids": int, "disk_inodes": int,
+                                                 counted by init where the kernel does not hold them (gVisor)
                         "artifact_patterns": [glob, …], "artifact_count": int, "artifact_bytes": int}
     daemon  DATA …     standard input
     init    STARTED    {}  or  FAILED {"errno": int, "message": str}  and then DONE
@@ -32,7 +34,8 @@ A run, in order:
     init    EXIT       {"cause": Cause, "exit_code": int|null, "signal": int|null, "wall_seconds": float,
                         "cpu_seconds": float|null, "peak_memory_bytes": int|null, "oom_kills": int|null,
                         "pids_limit_hits": int|null, "disk_full": bool, "output_truncated": bool}
-                       every process but init is dead when it is sent
+                       every process but init is dead when it is sent; pids_limit_hits: processes that the
+                       kernel refused, or, where it keeps no record (gVisor), looks at which all were in use
     init    ARTIFACT   {"path": str, "size": int, "executable": bool}, then DATA … with `size` bytes
             SKIPPED    {"path": str, "reason": SkipReason}
                        path: `\\xNN` for each byte that is not printable UTF-8; it is "." for
@@ -111,6 +114,10 @@ class Cause(StrEnum):
     OUTPUT_LIMIT = "output_limit"
     PIDS_STORM = "pids_storm"
     """The script went on asking for processes that the kernel refused, and was killed."""
+    PIDS_LIMIT = "pids_limit"
+    """There were more processes and threads than allowed, on a kernel that does not refuse them (gVisor)."""
+    DISK_LIMIT = "disk_limit"
+    """There were more files than allowed, likewise."""
     CANCELLED = "cancelled"
 
 

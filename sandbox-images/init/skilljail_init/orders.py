@@ -54,9 +54,11 @@ class StartOrder:
         "cpu_seconds",
         "cwd",
         "disk_bytes",
+        "disk_inodes",
         "env",
         "open_files",
         "output_bytes",
+        "pids",
         "stdin_bytes",
         "wall_seconds",
     )
@@ -75,7 +77,9 @@ class StartOrder:
         self.cpu_seconds = _seconds(fields, "cpu_seconds")
         self.output_bytes = _integer(fields, "output_bytes")
         self.open_files = _integer(fields, "open_files")
+        self.pids = _integer(fields, "pids")
         self.disk_bytes = _integer(fields, "disk_bytes")
+        self.disk_inodes = _integer(fields, "disk_inodes")
         self.artifact_patterns = _strings(fields, "artifact_patterns")
         self.artifact_count = _integer(fields, "artifact_count")
         self.artifact_bytes = _integer(fields, "artifact_bytes")

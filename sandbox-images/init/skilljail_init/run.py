@@ -71,6 +71,7 @@ class Run:
         self._ended = started
         self._kill_since: float | None = None
         self._next_look = started
+        self._next_cpu_look = started
 
     def supervise(self, stdin: bytes) -> Cause:
         """Runs the script to its end and sends its EXIT frame. Raises StreamClosed, FrameError."""
@@ -160,12 +161,23 @@ class Run:
         if now >= self._started + self._order.wall_seconds:
             self._cause = Cause.WALL_TIMEOUT
         elif now >= self._next_look:
-            self._next_look = now + (LOOK_SECONDS if self._usage.has_cpu_account else SLOW_LOOK_SECONDS)
+            self._next_look = now + LOOK_SECONDS
             self._usage.look_at_disk()
-            if self._usage.cpu_seconds() > self._order.cpu_seconds:
-                self._cause = Cause.CPU_TIMEOUT
+            self._usage.count()
+            if self._usage.too_many_tasks:
+                self._cause = Cause.PIDS_LIMIT
+            elif self._usage.too_many_files:
+                self._cause = Cause.DISK_LIMIT
             elif (self._usage.pids_limit_hits() or 0) > PIDS_STORM:
                 self._cause = Cause.PIDS_STORM
+            elif self._is_cpu_used_up(now):
+                self._cause = Cause.CPU_TIMEOUT
+
+    def _is_cpu_used_up(self, now: float) -> bool:
+        if now < self._next_cpu_look:
+            return False
+        self._next_cpu_look = now + (0.0 if self._usage.has_cpu_account else SLOW_LOOK_SECONDS)
+        return self._usage.cpu_seconds() > self._order.cpu_seconds
 
     def _end(self) -> None:
         """One round of killing. The run is over for the script, whatever it left behind."""

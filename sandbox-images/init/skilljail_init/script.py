@@ -7,7 +7,7 @@ import os
 import resource
 import select
 
-from skilljail_init.kernel import show_process
+from skilljail_init.kernel import is_gvisor, show_process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -149,11 +149,16 @@ def _reset_signals() -> None:
 
 def _limit(order: StartOrder) -> None:
     """The process's own limits. Never RLIMIT_AS: V8 and .NET reserve far more address space than they use."""
-    for which, limit in (
+    limits = [
         (resource.RLIMIT_NOFILE, order.open_files),
         (resource.RLIMIT_FSIZE, order.disk_bytes),
         (resource.RLIMIT_CORE, 0),
-    ):
+    ]
+    if is_gvisor():
+        # There is no control group to refuse processes. Each sandbox has a kernel, so the user's number is the
+        # sandbox's. Older gVisors take the limit and do not hold it; `usage` counts in any case.
+        limits.append((resource.RLIMIT_NPROC, order.pids))
+    for which, limit in limits:
         hard = resource.getrlimit(which)[1]
         if hard != resource.RLIM_INFINITY and limit > hard:
             raise ValueError(f"the sandbox's own limit of {hard} is below {limit}: raise it where the sandbox is made")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+from skilljail_init.census import TMP, FileCensus, count_tasks, is_apart
+from skilljail_init.kernel import is_gvisor
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from skilljail_init.cgroup import ControlGroup
@@ -15,23 +18,50 @@ __all__ = ["Usage"]
 class Usage:
     """Made just before the script starts. `look` reads what must be watched."""
 
-    def __init__(self, control_group: ControlGroup, children: Children, work: str) -> None:
+    def __init__(
+        self, control_group: ControlGroup, children: Children, work: str, *, pids: int, disk_inodes: int
+    ) -> None:
+        """`pids`, `disk_inodes`: the limits that are counted here where the kernel does not hold them."""
         self._group = control_group
         self._children = children
-        self._work = work
+        self._pids = pids
+        on_gvisor = is_gvisor()
+        self._folders = [work, *([TMP] if on_gvisor and is_apart(TMP, work) else [])]
+        unlimited = [folder for folder in self._folders if on_gvisor and os.statvfs(folder).f_files == 0]
+        self._files = [FileCensus(folder, disk_inodes) for folder in unlimited]
         cpu_seconds = control_group.cpu_seconds()
         self.has_cpu_account = cpu_seconds is not None
         """Whether the kernel keeps the account; else init adds up processes, which takes its time."""
         self._cpu_base = children.cpu_seconds() if cpu_seconds is None else cpu_seconds
         self._pids_base = control_group.pids_limit_hits()
         self._oom_base = control_group.oom_kills()
+        self._crowded = 0 if on_gvisor else None
         self.disk_full = False
+        self.too_many_tasks = False
+        """Whether there were more processes and threads than allowed; seen only where init counts them."""
+        self.too_many_files = False
+        """Whether there were more files than allowed, likewise."""
+
+    def close(self) -> None:
+        """Gives back what counting needs."""
+        for census in self._files:
+            census.close()
 
     def look_at_disk(self) -> None:
         """Notes whether the work directory is full. What is freed between two looks is missed."""
-        size = os.statvfs(self._work)
-        # A file system without a fixed number of inodes says that it has none at all.
-        self.disk_full |= size.f_bfree == 0 or (size.f_files > 0 and size.f_ffree == 0)
+        for folder in self._folders:
+            size = os.statvfs(folder)
+            # A file system without a fixed number of inodes says that it has none at all.
+            self.disk_full |= size.f_bfree == 0 or (size.f_files > 0 and size.f_ffree == 0)
+
+    def count(self) -> None:
+        """Counts what the kernel does not hold to its limit, if there is such."""
+        for census in self._files:
+            self.too_many_files |= census.is_above()
+        if self._crowded is not None:
+            tasks = count_tasks()
+            self._crowded += tasks >= self._pids
+            self.too_many_tasks |= tasks > self._pids
 
     def cpu_seconds(self) -> float:
         """User and system time of all processes of the run, dead or alive."""
@@ -39,8 +69,9 @@ class Usage:
         return max(0.0, (self._children.cpu_seconds() if now is None else now) - self._cpu_base)
 
     def pids_limit_hits(self) -> int | None:
-        """Processes and threads that the kernel refused."""
-        return _since(self._pids_base, self._group.pids_limit_hits())
+        """Processes and threads that the kernel refused; looks at which all were in use, where it keeps no record."""
+        hits = _since(self._pids_base, self._group.pids_limit_hits())
+        return self._crowded if hits is None else hits
 
     def oom_kills(self) -> int | None:
         """Processes that the kernel's out-of-memory killer ended."""

@@ -169,6 +169,7 @@ class FakeEngine:
         self.live: dict[str, SandboxSpec] = {}
         self.destroyed: list[str] = []
         self.boxes: list[Box] = []
+        self.confirmed: list[str] = []
         self.oom_killed = False
         self.owned: list[OwnedSandbox] = []
         self.images: dict[str, Image] | None = None
@@ -215,6 +216,11 @@ class FakeEngine:
         self._streams[sandbox_id] = stream
         self._tasks.add(asyncio.ensure_future(self.init(box)))
         return stream
+
+    async def confirm(self, sandbox_id: str, spec: SandboxSpec) -> None:
+        del spec
+        await self._called("confirm")
+        self.confirmed.append(sandbox_id)
 
     async def stats(self, sandbox_id: str) -> SandboxStats:
         await self._called("stats")

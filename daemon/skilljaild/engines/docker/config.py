@@ -6,6 +6,7 @@ import docker.types
 
 from skilljaild.engines.base import SandboxSpec
 from skilljaild.engines.docker.dialect import Dialect
+from skilljaild.engines.docker.gvisor import TMP, host_pids
 from skilljaild.engines.floor import Floor
 
 __all__ = [
@@ -49,11 +50,19 @@ def masked_paths(floor: Floor, cpus: int) -> list[str]:
 
 
 def container_config(
-    api: Any, dialect: Dialect, spec: SandboxSpec, floor: Floor, *, runtime: str = "", cpus: int = 0
+    api: Any,
+    dialect: Dialect,
+    spec: SandboxSpec,
+    floor: Floor,
+    *,
+    runtime: str = "",
+    cpus: int = 0,
+    gvisor: bool = False,
 ) -> dict[str, Any]:
     """The body of a container's creation.
 
-    `runtime`: empty for the engine's default; `cpus`: processors of the engine's host.
+    `runtime`: empty for the engine's default; `cpus`: processors of the engine's host; `gvisor`: whether the engine
+    is Docker and calls the runtime gVisor's.
     """
     config: dict[str, Any] = api.create_container_config(
         image=spec.image_digest,
@@ -68,7 +77,14 @@ def container_config(
         healthcheck={"test": ["NONE"]},  # an extended image may bring one, which would be an exec
         host_config=_host_config(api, dialect, spec, floor, runtime, cpus),
     )
-    return config
+    return _for_gvisor(config, spec, floor) if gvisor else config
+
+
+def _for_gvisor(config: dict[str, Any], spec: SandboxSpec, floor: Floor) -> dict[str, Any]:
+    """The same where gVisor asks for more: room for its own threads, and a cap for the tmpfs that it mounts on /tmp."""
+    host = config["HostConfig"]
+    mounts = host["Tmpfs"] | {TMP: host["Tmpfs"][floor.work_path]}
+    return config | {"HostConfig": host | {"PidsLimit": host_pids(spec.limits.pids), "Tmpfs": mounts}}
 
 
 def _host_config(

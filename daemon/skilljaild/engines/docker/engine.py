@@ -40,9 +40,10 @@ from skilljaild.engines.docker.config import (
     sandbox_name,
 )
 from skilljaild.engines.docker.dialect import Dialect, DockerDialect, PodmanDialect
+from skilljaild.engines.docker.gvisor import held_limits, host_pids, in_gvisors_terms, is_gvisor
 from skilljaild.engines.docker.inspection import checks
 from skilljaild.engines.docker.report import engine_report, is_podman
-from skilljaild.engines.floor import container_floor
+from skilljaild.engines.floor import Floor, container_floor
 
 __all__ = ["DockerEngine"]
 
@@ -73,6 +74,9 @@ class DockerEngine:
         self._undertakers = concurrent.futures.ThreadPoolExecutor(UNDERTAKERS, "engine-destroy")
         self._dialect: Dialect = DockerDialect()
         self._cpus = 0
+        self._gvisor = False
+        self._held = False
+        """Whether the limits of a sandbox on gVisor were found on the host, since the engine was last connected."""
         self._streams: dict[str, AttachStream] = {}
 
     async def _call(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
@@ -120,9 +124,16 @@ class DockerEngine:
                 environment["base_url"] = self._url
             client = docker.APIClient(**environment, **options, num_pools=THREADS)
             self._dialect = PodmanDialect() if is_podman(client.version()) else DockerDialect()
-            self._cpus = int(client.info().get("NCPU") or 0)
+            info = client.info()
+            self._cpus = int(info.get("NCPU") or 0)
+            self._gvisor = isinstance(self._dialect, DockerDialect) and is_gvisor(info, self._runtime)
+            self._held = False
             self._client = client
         return client
+
+    def _floor(self) -> Floor:
+        """In the words of the runtime; after `_api`, which tells."""
+        return in_gvisors_terms(container_floor()) if self._gvisor else container_floor()
 
     # What the engine is
 
@@ -151,8 +162,10 @@ class DockerEngine:
         return await self._call(self._create, spec)
 
     def _create(self, spec: SandboxSpec) -> str:
-        api, floor, name = self._api(), container_floor(), sandbox_name(spec.run_id)
-        config = container_config(api, self._dialect, spec, floor, runtime=self._runtime, cpus=self._cpus)
+        api, floor, name = self._api(), self._floor(), sandbox_name(spec.run_id)
+        config = container_config(
+            api, self._dialect, spec, floor, runtime=self._runtime, cpus=self._cpus, gvisor=self._gvisor
+        )
         self._dialect.prepare_work(api, name, spec, floor, labels_of(spec))
         try:
             self._dialect.create(api, name, config)
@@ -177,7 +190,9 @@ class DockerEngine:
     def _verify(self, sandbox_id: str, spec: SandboxSpec) -> None:
         api = self._api()
         inspected = api.inspect_container(sandbox_id)
-        found = checks(api, inspected, self._dialect, spec, container_floor(), self._runtime, cpus=self._cpus)
+        found = checks(
+            api, inspected, self._dialect, spec, self._floor(), self._runtime, cpus=self._cpus, gvisor=self._gvisor
+        )
         faults = [name for name, holds in found.items() if not holds]
         if faults:
             raise IsolationError(f"the engine did not apply: {'; '.join(faults)}. Nothing was run.")
@@ -197,6 +212,24 @@ class DockerEngine:
             raise
         self._streams[sandbox_id] = stream
         return stream
+
+    async def confirm(self, sandbox_id: str, spec: SandboxSpec) -> None:
+        if not self._held:
+            await self._call(self._confirm, sandbox_id, spec)
+
+    def _confirm(self, sandbox_id: str, spec: SandboxSpec) -> None:
+        """Once for each connection: the same runtime sets all limits of all sandboxes in the same way, and an engine
+        with other things to do may let one wait a second for its accounts."""
+        api = self._api()
+        accounts = api.stats(sandbox_id, stream=False, one_shot=True)
+        found = held_limits(accounts, spec, host_pids(spec.limits.pids))
+        faults = [name for name, holds in found.items() if not holds]
+        if faults:
+            raise IsolationError(
+                f"on the engine's host no control group holds the sandbox to its {' and '.join(faults)}. Take "
+                "--ignore-cgroups from the runtime's arguments (docs/gvisor.md). Nothing was run."
+            )
+        self._held = True
 
     async def stats(self, sandbox_id: str) -> SandboxStats:
         state = (await self._call(self._inspect, sandbox_id))["State"]

@@ -5,6 +5,7 @@ from typing import Any
 from skilljaild.engines.base import SandboxSpec
 from skilljaild.engines.docker.config import masked_paths, sandbox_name, user_of
 from skilljaild.engines.docker.dialect import Dialect
+from skilljaild.engines.docker.gvisor import TMP, host_pids
 from skilljaild.engines.floor import Floor
 
 __all__ = ["checks"]
@@ -19,10 +20,11 @@ def checks(
     runtime: str,
     *,
     cpus: int = 0,
+    gvisor: bool = False,
 ) -> dict[str, bool]:
     """Each control and whether the engine says that it holds.
 
-    `inspected`: from `GET /containers/…/json`; `cpus`: processors of the engine's host, as in `container_config`.
+    `inspected`: from `GET /containers/…/json`; `cpus` and `gvisor`: as in `container_config`.
     """
     name = sandbox_name(spec.run_id)
     work = dialect.work_options(api, name, inspected, floor)
@@ -33,7 +35,8 @@ def checks(
         "limits of the work directory": set(dialect.file_system_options(spec, floor)) <= work,
         "work directory nosuid and nodev": {"nosuid", "nodev"} <= work,
         **(_paths(inspected["HostConfig"], floor, cpus) if dialect.tells_paths else {}),
-        **_limits(inspected["HostConfig"], spec, floor),
+        **_limits(inspected["HostConfig"], spec, floor, host_pids(spec.limits.pids) if gvisor else spec.limits.pids),
+        **(_tmp(inspected["HostConfig"], dialect, spec, floor) if gvisor else {}),
     }
 
 
@@ -76,8 +79,13 @@ def _paths(host: dict[str, Any], floor: Floor, cpus: int) -> dict[str, bool]:
     }
 
 
-def _limits(host: dict[str, Any], spec: SandboxSpec, floor: Floor) -> dict[str, bool]:
-    """What the run's limits ask for."""
+def _tmp(host: dict[str, Any], dialect: Dialect, spec: SandboxSpec, floor: Floor) -> dict[str, bool]:
+    options = set((host.get("Tmpfs") or {}).get(TMP, "").split(","))
+    return {"limits of /tmp": {*dialect.file_system_options(spec, floor), "nosuid", "nodev"} <= options}
+
+
+def _limits(host: dict[str, Any], spec: SandboxSpec, floor: Floor, pids: int) -> dict[str, bool]:
+    """What the run's limits ask for. `pids`: of the control group."""
     limits = spec.limits
     ulimits = {
         one["Name"].lower().removeprefix("rlimit_"): (one["Soft"], one["Hard"]) for one in host.get("Ulimits") or []
@@ -86,7 +94,7 @@ def _limits(host: dict[str, Any], spec: SandboxSpec, floor: Floor) -> dict[str, 
         "memory limit": host.get("Memory") == limits.memory_bytes,
         "no swap": host.get("MemorySwap") == limits.memory_bytes + floor.swap_bytes,
         "out-of-memory killer": not host.get("OomKillDisable"),
-        "pids limit": host.get("PidsLimit") == limits.pids,
+        "pids limit": host.get("PidsLimit") == pids,
         "CPU limit": _cpus_hold(host, limits.cpus),
         "shared memory limit": host.get("ShmSize") == floor.shared_memory_bytes,
         "no core files": ulimits.get("core") == (floor.core_bytes,) * 2,

@@ -3,6 +3,7 @@
 from typing import Any
 
 from skilljaild.engines.base import EngineReport
+from skilljaild.engines.docker.gvisor import argument_faults, is_gvisor
 from skilljaild.engines.known_bad import known_bad
 
 __all__ = ["API_VERSION_MIN", "engine_report", "is_podman"]
@@ -63,6 +64,8 @@ def _missing(info: dict[str, Any], version: dict[str, Any], asked_runtime: str) 
     runtimes = info.get("Runtimes") or {}
     if asked_runtime and runtimes and asked_runtime not in runtimes:
         missing.append(f"runtime {asked_runtime}: the engine has {', '.join(sorted(runtimes))}; add it to the engine")
+    elif is_gvisor(info, asked_runtime):
+        missing += argument_faults(info, asked_runtime)
     api_version = version.get("ApiVersion", "0")
     if _numbers(api_version) < _numbers(API_VERSION_MIN):
         missing.append(f"API {API_VERSION_MIN}: the engine speaks {api_version}; update it (Docker 20.10, Podman 4.0)")
