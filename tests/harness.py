@@ -53,7 +53,7 @@ class Daemon:
         """Stops it and returns its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
 
 def start_daemon(directory: pathlib.Path, *flags: str, environment: dict[str, str] | None = None) -> Daemon:

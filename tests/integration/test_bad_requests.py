@@ -909,7 +909,7 @@ def test_a_manifest_of_millions_of_entries_costs_the_daemon_little(
     with undisturbed():
         began = time.monotonic()
         refused = stranger.refused(bundle_digest=digest)
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
     assert (refused.code, refused.reason, refused.fields) == (INVALID, "SKILL_INVALID", ("bundle_digest",))
     assert "at most 10,000" in refused.message
 
@@ -986,7 +986,7 @@ def test_a_message_that_is_none_is_refused_and_the_daemon_goes_on(
     raw: Any = stranger.channel.unary_stream("/skilljail.v1.ScriptRunnerService/RunScript")
     with undisturbed():
         with pytest.raises(grpc.RpcError) as caught:
-            list(raw(request_bytes, timeout=20))
+            list(raw(request_bytes, timeout=60))
         assert caught.value.code() in UNREADABLE
     assert stranger.run()[-1].WhichOneof("event") == "finished"
 
@@ -997,7 +997,7 @@ def test_a_message_that_is_too_large_is_refused_and_the_daemon_goes_on(
     raw: Any = stranger.channel.unary_stream("/skilljail.v1.ScriptRunnerService/RunScript")
     with undisturbed():
         with pytest.raises(grpc.RpcError) as caught:
-            list(raw(bytes(17 * MIB), timeout=20))
+            list(raw(bytes(17 * MIB), timeout=60))
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert stranger.run()[-1].WhichOneof("event") == "finished"
 
@@ -1036,7 +1036,7 @@ def test_a_refused_request_does_not_use_its_id_up(stranger: Stranger) -> None:
 def test_a_run_that_is_not_there_is_not_found(stranger: Stranger, method: str, run_id: str) -> None:
     request = getattr(script_runner_pb2, f"{method}Request")(run_id=run_id)
     with pytest.raises(grpc.RpcError) as caught:
-        getattr(stranger.runner, method)(request, timeout=20)
+        getattr(stranger.runner, method)(request, timeout=60)
     refused = Refused.of(caught.value)
     assert (refused.code, refused.reason) == (grpc.StatusCode.NOT_FOUND, "RUN_NOT_FOUND")
     assert (refused.fields, refused.message.isprintable()) == (("run_id",), True)
@@ -1045,7 +1045,7 @@ def test_a_run_that_is_not_there_is_not_found(stranger: Stranger, method: str, r
 @pytest.mark.parametrize("token", ["x", "no-such-token", "0" * 31, "z" * 32, f"{'0' * 32}\n", "a\0b", "x" * 10_000])
 def test_a_page_token_that_nobody_gave_is_refused(stranger: Stranger, token: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        stranger.runner.ListRuns(script_runner_pb2.ListRunsRequest(page_token=token), timeout=20)
+        stranger.runner.ListRuns(script_runner_pb2.ListRunsRequest(page_token=token), timeout=60)
     refused = Refused.of(caught.value)
     assert (refused.code, refused.reason, refused.fields) == (INVALID, "PAGE_TOKEN_INVALID", ("page_token",))
     assert refused.message.isprintable()
@@ -1053,7 +1053,7 @@ def test_a_page_token_that_nobody_gave_is_refused(stranger: Stranger, token: str
 
 def test_a_page_of_less_than_nothing_is_refused(stranger: Stranger) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        stranger.runner.ListRuns(script_runner_pb2.ListRunsRequest(page_size=-1), timeout=20)
+        stranger.runner.ListRuns(script_runner_pb2.ListRunsRequest(page_size=-1), timeout=60)
     refused = Refused.of(caught.value)
     assert (refused.code, refused.reason, refused.fields) == (INVALID, "REQUEST_INVALID", ("page_size",))
 
@@ -1119,7 +1119,7 @@ def test_an_upload_that_breaks_the_protocol_is_refused(
     for word in words:
         assert word in refused.message
     asked = [digest_of(before), digest_of(CONTENT), digest_of(bytes(2 * MIB))]
-    response = stranger.store.FindMissing(bundle_store_pb2.FindMissingRequest(digests=asked), timeout=20)
+    response = stranger.store.FindMissing(bundle_store_pb2.FindMissingRequest(digests=asked), timeout=60)
     assert list(response.missing_digests) == asked[1:]
 
 
@@ -1142,7 +1142,7 @@ def test_an_upload_that_is_dropped_leaves_nothing(stranger: Stranger, daemon: Da
     def requests() -> Iterator[bundle_store_pb2.UploadRequest]:
         yield header(digest_of(CONTENT), len(CONTENT))
         yield data(CONTENT[:10])
-        hold.wait(20)
+        hold.wait(30)
 
     call = stranger.store.Upload.future(requests(), timeout=60)
     blobs = daemon.directory / "state" / "blobs"
@@ -1151,7 +1151,7 @@ def test_an_upload_that_is_dropped_leaves_nothing(stranger: Stranger, daemon: Da
     hold.set()
     wait_until(lambda: list(blobs.rglob("new-*")) == [])
     request = bundle_store_pb2.FindMissingRequest(digests=[digest_of(CONTENT)])
-    assert list(stranger.store.FindMissing(request, timeout=20).missing_digests) == [digest_of(CONTENT)]
+    assert list(stranger.store.FindMissing(request, timeout=60).missing_digests) == [digest_of(CONTENT)]
 
 
 @pytest.mark.parametrize(
@@ -1166,7 +1166,7 @@ def test_an_upload_that_is_dropped_leaves_nothing(stranger: Stranger, daemon: Da
 )
 def test_a_question_for_blobs_that_is_wrong_is_refused(stranger: Stranger, digests: list[str], word: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        stranger.store.FindMissing(bundle_store_pb2.FindMissingRequest(digests=digests), timeout=20)
+        stranger.store.FindMissing(bundle_store_pb2.FindMissingRequest(digests=digests), timeout=60)
     refused = Refused.of(caught.value)
     assert (refused.code, refused.reason, refused.fields) == (INVALID, "REQUEST_INVALID", ("digests",))
     assert word in refused.message
@@ -1352,7 +1352,7 @@ def test_a_daemon_whose_engine_is_gone_stops_well(relay: Relay, relayed: Daemon)
     relay.close()
     began = time.monotonic()
     assert relayed.stop(signal.SIGTERM) == 0
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert "Traceback" not in relayed.log.read_text()
     assert not (relayed.directory / "sock").exists()
 

@@ -33,7 +33,7 @@ MIB = 1024 * 1024
 PROMPTLY_SECONDS = 15.0
 """A second is promised for the end of a sandbox; the rest is the engine's, on a busy host."""
 
-SLEEP = {"x.py": "import os, time\nos.write(1, b'up\\n')\ntime.sleep(60)"}
+SLEEP = {"x.py": "import os, time\nos.write(1, b'up\\n')\ntime.sleep(600)"}
 FLOOD = {"x.py": "import os\nwhile True: os.write(1, bytes(65536))"}
 
 SERVICES = ("skilljail.v1.ScriptRunnerService", "skilljail.v1.BundleStoreService")
@@ -500,7 +500,7 @@ def test_one_daemon_for_each_state_directory_and_each_address(daemon: Daemon, tm
         [*command, "--listen", f"unix:{tmp_path}/sock", "--state-dir", str(daemon.directory / "state")],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert state.returncode == 3
@@ -509,7 +509,7 @@ def test_one_daemon_for_each_state_directory_and_each_address(daemon: Daemon, tm
         [*command, "--listen", daemon.address, "--state-dir", f"{tmp_path}/state"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert address.returncode == 3
@@ -520,9 +520,11 @@ def test_one_daemon_for_each_state_directory_and_each_address(daemon: Daemon, tm
 
 def test_a_daemon_that_is_stopped_lets_runs_end_takes_no_more_and_says_so(make_skill: MakeSkill) -> None:
     """NOT_SERVING as soon as it drains, so that a balancer sends nobody; what runs may end well."""
-    skill = make_skill({"x.py": "print('up')\nimport time; time.sleep(2)\nprint('done')"})
+    # It ends when its caller has read everything, and not before.
+    script = "import os\nos.write(1, b'up\\n')\nfor _ in range(512): os.write(1, bytes(65_536))\nprint('done')"
+    skill, options = make_skill({"x.py": script}), {"limits": Limits(output_bytes=64 * MIB)}
     with (
-        running_daemon() as own,
+        running_daemon("--set", "shutdown_grace_seconds=60") as own,
         skilljail.Client(own.address) as client,
         grpc.insecure_channel(own.address) as channel,
     ):
@@ -532,14 +534,15 @@ def test_a_daemon_that_is_stopped_lets_runs_end_takes_no_more_and_says_so(make_s
             return [health.Check(health_pb2.HealthCheckRequest(service=one)).status for one in ("", *SERVICES)]
 
         assert states() == [health_pb2.HealthCheckResponse.SERVING] * 3
-        with under_way(client, skill) as stream:
+        with under_way(client, skill, **options) as stream:
             own.process.send_signal(signal.SIGTERM)
             wait_until(lambda: states() == [health_pb2.HealthCheckResponse.NOT_SERVING] * 3)
             with pytest.raises(skilljail.ShuttingDown):
                 client.run(skill, "x.py")
             result = stream.wait()
-        assert own.process.wait(15) == 0
-    assert (result.outcome, result.exit_code, result.stdout) == (Outcome.EXITED, 0, b"up\ndone\n")
+        assert own.process.wait(30) == 0
+    assert (result.outcome, result.exit_code) == (Outcome.EXITED, 0)
+    assert result.stdout == b"up\n" + bytes(32 * MIB) + b"done\n"
 
 
 def test_health_of_a_service_that_is_not_there_is_not_found(channel: grpc.Channel) -> None:

@@ -1,7 +1,5 @@
 """Processes: init is out of a script's reach, and whatever a script starts ends with it."""
 
-import time
-
 import docker
 from conformance.processes import Sleeper
 from harness import Daemon, owned_containers, wait_until
@@ -155,11 +153,10 @@ for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_CPU):
     except PermissionError: pass
 time.sleep(1.5)
 """
-    started = time.monotonic()
-    result = attacks.run(script)
+    result = attacks.run(script, limits=Limits(wall_seconds=100))
     assert result.stdout == b"before\n"
     assert (result.outcome, result.exit_code) in {(Outcome.EXITED, 0), (Outcome.SANDBOX_ERROR, None)}
-    assert time.monotonic() - started < 15
+    assert result.usage.wall_seconds < 50
 
 
 def test_a_script_has_its_three_descriptors_and_a_session_without_terminal(attacks: Attacks) -> None:
@@ -215,7 +212,7 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 print("daemonized")
-time.sleep(1)
+time.sleep(4)
 """
     sleeper = Sleeper()
     with attacks.under_way(script, argv=[sleeper.seconds]) as stream:
@@ -283,7 +280,7 @@ for _ in range(500):
         if os.fork() == 0: os._exit(0)
         os._exit(0)
     os.waitpid(pid, 0)
-deadline = time.monotonic() + 5
+deadline = time.monotonic() + 20
 def others():
     return [name for name in os.listdir("/proc") if name.isdigit() and int(name) not in (1, os.getpid())]
 while others() and time.monotonic() < deadline: time.sleep(0.01)

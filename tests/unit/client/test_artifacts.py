@@ -135,7 +135,7 @@ def test_git_in_the_directory_executes_nothing(tmp_path: pathlib.Path, prefix: s
             artifact(name, content).save(tmp_path / "dir")
     artifact("out/sub/a.txt").save(tmp_path / "dir")
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    subprocess.run(["git", "status"], cwd=where, env=environment, check=False, capture_output=True, timeout=30)
+    subprocess.run(["git", "status"], cwd=where, env=environment, check=False, capture_output=True, timeout=60)
     assert not list(tmp_path.rglob("PWNED"))
 
 

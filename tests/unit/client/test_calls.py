@@ -29,7 +29,7 @@ def test_waiting_ends_when_the_daemon_comes(tmp_path: pathlib.Path) -> None:
     late = FakeDaemon(f"unix:{tmp_path}/late.sock")
     threading.Timer(0.5, late.start).start()
     with skilljail.Client(late.address) as client:
-        assert client.wait_ready(10).daemon_version == "0.1.0"
+        assert client.wait_ready(60).daemon_version == "0.1.0"
     late.stop()
 
 
@@ -40,7 +40,7 @@ def test_waiting_ends_when_the_time_is_over(tmp_path: pathlib.Path) -> None:
         pytest.raises(skilljail.DaemonUnavailable, match=r"within 0\.3 seconds; start it with"),
     ):
         client.wait_ready(0.3)
-    assert 0.2 < time.monotonic() - before < 3
+    assert 0.2 < time.monotonic() - before < 30
 
 
 def remembered(number: int) -> run_pb2.Run:

@@ -262,11 +262,11 @@ async def test_result_goes_to_the_host(fake: FakeDaemon, skill: pathlib.Path) ->
 async def test_cancelled_agent_kills_the_run(fake: FakeDaemon, skill: pathlib.Path) -> None:
     fake.script = endless
     task = asyncio.create_task(run(fake, skill))
-    await asyncio.to_thread(fake.running.wait, 5)
+    await asyncio.to_thread(fake.running.wait, 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await asyncio.to_thread(fake.dropped.wait, 5)
+    assert await asyncio.to_thread(fake.dropped.wait, 30)
 
 
 def test_runner_without_a_client_finds_the_daemon_in_every_loop(

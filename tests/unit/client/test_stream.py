@@ -10,6 +10,7 @@ import grpc
 import pytest
 import skilljail
 from google.protobuf import duration_pb2
+from harness import wait_until
 from skilljail.v1 import run_pb2
 
 from .fake_daemon import (
@@ -273,17 +274,18 @@ def test_run_that_never_ends_is_given_up(
 ) -> None:
     monkeypatch.setattr("skilljail._patience.GRACE_SECONDS", 0.4)
     fake.script = script
-    timer = threading.Timer(10, fake.stop)
+    timer = threading.Timer(60, fake.stop)
     timer.start()
     before = time.monotonic()
     with pytest.raises(
         skilljail.StreamBroken, match=r"has not ended the run 0\.5 s after its start.* get_run"
     ) as caught:
         client.run(skill, "scripts/run.py")
+    assert timer.is_alive()
     timer.cancel()
-    assert 0.4 < time.monotonic() - before < 5
+    assert time.monotonic() - before > 0.4
     assert caught.value.run_id == RUN_ID
-    assert fake.dropped.wait(5)
+    assert fake.dropped.wait(30)
 
 
 @pytest.mark.parametrize("begun", [[queued(), started()], [queued()]])
@@ -302,23 +304,22 @@ def test_stream_that_stays_open_after_its_result_takes_nothing_from_it(
 
     monkeypatch.setattr("skilljail._patience.END_SECONDS", 0.2)
     fake.script = stay
-    timer = threading.Timer(10, fake.stop)
+    timer = threading.Timer(60, fake.stop)
     timer.start()
-    before = time.monotonic()
     assert client.run(skill, "scripts/run.py").outcome == "CANCELLED"
+    assert timer.is_alive()
     timer.cancel()
-    assert time.monotonic() - before < 5
 
 
 def test_caller_that_reads_slowly_uses_up_no_patience(
     fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skilljail._patience.GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("skilljail._patience.GRACE_SECONDS", 2)
     fake.script = lambda *_: [queued(), started(**SHORT), heartbeat(), output(b"x", 0), finished(stdout_bytes=1)]
     with client.stream(skill, "scripts/run.py") as stream:
         for event in stream:
             if isinstance(event, skilljail.Started):
-                time.sleep(1)
+                time.sleep(3)
     assert stream.result.stdout == b"x"
 
 
@@ -327,12 +328,12 @@ def test_time_in_the_queue_uses_up_no_patience(
 ) -> None:
     def late(*_: object) -> Iterator[run_pb2.RunEvent]:
         yield queued()
-        time.sleep(1)
+        time.sleep(3)
         yield heartbeat()
         yield started(**SHORT)
         yield finished()
 
-    monkeypatch.setattr("skilljail._patience.GRACE_SECONDS", 0.4)
+    monkeypatch.setattr("skilljail._patience.GRACE_SECONDS", 2)
     fake.script = late
     assert client.run(skill, "scripts/run.py").ok
 
@@ -345,8 +346,7 @@ def test_finished_stream_leaves_no_thread_behind(
     with client.stream(skill, "scripts/run.py") as stream:
         assert isinstance(next(stream), skilljail.Queued)
         assert isinstance(next(stream), skilljail.Started)
-    time.sleep(0.1)
-    assert [one for one in threading.enumerate() if isinstance(one, threading.Timer)] == []
+    wait_until(lambda: not any(isinstance(one, threading.Timer) for one in threading.enumerate()))
 
 
 def test_chunks_that_the_result_does_not_name_are_no_artifacts(
@@ -408,7 +408,7 @@ def test_leaving_the_block_kills_the_run(fake: FakeDaemon, client: skilljail.Cli
         for event in stream:
             if isinstance(event, skilljail.Output):
                 break
-    assert fake.dropped.wait(5)
+    assert fake.dropped.wait(30)
     with pytest.raises(skilljail.StreamBroken, match="closed before"):
         stream.wait()
 
@@ -426,7 +426,7 @@ def test_interrupt_inside_the_iteration_kills_the_run(
     monkeypatch.setattr("skilljail._transcript.Transcript.accept", interrupted)
     with pytest.raises(KeyboardInterrupt):
         next(stream)
-    assert fake.dropped.wait(5)
+    assert fake.dropped.wait(30)
 
 
 def test_cancel_asks_the_daemon_and_goes_on_to_its_result(
@@ -472,7 +472,7 @@ def test_cancel_drops_a_run_that_the_daemon_cannot_cancel(
         with pytest.raises(skilljail.RunCancelled) as caught:
             stream.wait()
     assert caught.value.metadata == {"run_id": RUN_ID}
-    assert fake.dropped.wait(5)
+    assert fake.dropped.wait(30)
 
 
 def test_large_output_arrives_whole(fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path) -> None:

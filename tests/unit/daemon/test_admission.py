@@ -82,7 +82,7 @@ async def test_turn_returns_when_it_has_come() -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     admission.release(first)
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 30)
 
 
 @given(st.integers(1, 3), st.integers(0, 3), st.lists(st.integers(0, 9), max_size=40))

@@ -186,7 +186,7 @@ async def staged_in_turns(
 
     task = asyncio.create_task(init())
     pieces = (bytes([number % 256]) * size for number, size in enumerate(sizes))
-    await asyncio.wait_for(Conversation(stream).stage(directories, entries, contents(*pieces)), 20)
+    await asyncio.wait_for(Conversation(stream).stage(directories, entries, contents(*pieces)), 30)
     assert stream.received.empty()
     task.cancel()
     return turns

@@ -39,7 +39,7 @@ async def test_a_reader_waits_for_the_next_event() -> None:
     await asyncio.sleep(0)
     assert not reader.done()
     await pipe.put(Queued(1))
-    assert await asyncio.wait_for(reader, 5) == Queued(1)
+    assert await asyncio.wait_for(reader, 30) == Queued(1)
 
 
 async def test_a_slow_reader_holds_the_writer_up() -> None:
@@ -48,12 +48,12 @@ async def test_a_slow_reader_holds_the_writer_up() -> None:
     await asyncio.sleep(0.01)
     assert not writer.done()
     assert await pipe.get() == Queued(0)
-    await asyncio.wait_for(writer, 5)
+    await asyncio.wait_for(writer, 30)
 
 
 async def test_a_writer_that_cannot_wait_adds_to_what_is_there() -> None:
     pipe = await filled()
-    await asyncio.wait_for(pipe.put(Queued(99), waiting=False), 5)
+    await asyncio.wait_for(pipe.put(Queued(99), waiting=False), 30)
     await pipe.close(LAST)
     assert await drained(pipe) == [*(Queued(number) for number in range(EVENTS_MAX)), Queued(99), LAST]
 
@@ -63,7 +63,7 @@ async def test_a_reader_that_leaves_sets_the_writer_free_and_nothing_is_kept() -
     writer = asyncio.create_task(pipe.put(Queued(99)))
     await asyncio.sleep(0)
     await pipe.abandon()
-    await asyncio.wait_for(writer, 5)
+    await asyncio.wait_for(writer, 30)
     await pipe.put(Queued(100), waiting=False)
     await pipe.close(LAST)
     assert await pipe.get() is None
@@ -80,7 +80,7 @@ async def test_closing_sets_a_writer_free_that_waits() -> None:
     writer = asyncio.create_task(pipe.put(Queued(99)))
     await asyncio.sleep(0)
     await pipe.close()
-    await asyncio.wait_for(writer, 5)
+    await asyncio.wait_for(writer, 30)
     assert await drained(pipe) == [Queued(number) for number in range(EVENTS_MAX)]
 
 

@@ -40,7 +40,7 @@ class Desk:
         """Starts a run whose script goes on until it is ended."""
         before, self.engine.init = self.engine.init, serve_script()
         run = self.start(request_id=request_id)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while run.state is not RunState.RUNNING:
                 await asyncio.sleep(0.001)
         self.engine.init = before
@@ -49,7 +49,7 @@ class Desk:
     async def finish(self, tenant: str = "me", request_id: str = "") -> Run:
         """A run from its start to its end."""
         run = self.start(tenant, request_id)
-        await asyncio.wait_for(run.over.wait(), 10)
+        await asyncio.wait_for(run.over.wait(), 30)
         await asyncio.sleep(0.01)
         return run
 
@@ -70,7 +70,7 @@ async def desk(tmp_path: pathlib.Path) -> AsyncIterator[Desk]:
     """A desk whose runs are all ended at the end."""
     one = Desk(tmp_path)
     yield one
-    await asyncio.wait_for(one.registry.close(0), 10)
+    await asyncio.wait_for(one.registry.close(0), 30)
     await one.engine.close()
 
 
@@ -78,7 +78,7 @@ async def test_a_run_goes_by_itself_and_is_known_by_its_id(desk: Desk) -> None:
     run = desk.start()
     assert desk.registry.under_way() == {run.run_id}
     assert desk.registry.get("me", run.run_id) is run
-    await asyncio.wait_for(run.over.wait(), 10)
+    await asyncio.wait_for(run.over.wait(), 30)
     await asyncio.sleep(0.01)
     assert desk.registry.under_way() == frozenset()
     assert desk.registry.get("me", run.run_id) is run
@@ -115,7 +115,7 @@ async def test_a_request_id_runs_once_under_way_or_over(desk: Desk) -> None:
         refusal = desk.refused(request_id="r1")
         assert (refusal.reason, refusal.field) == (Reason.REQUEST_ID_IN_USE, "request_id")
         assert refusal.metadata == {"run_id": run.run_id}
-        await asyncio.wait_for(run.over.wait(), 10)
+        await asyncio.wait_for(run.over.wait(), 30)
     assert desk.start("other", "r1").run_id != run.run_id
     assert desk.start(request_id="r2")
     # No id is no id: there may be any number without one.
@@ -130,7 +130,7 @@ async def test_a_run_that_is_refused_leaves_no_trace(desk: Desk) -> None:
     assert desk.registry.under_way() == {first.run_id}
     assert desk.page() == ([first.run_id], "")
     first.end(Outcome.CANCELLED)
-    await asyncio.wait_for(first.over.wait(), 10)
+    await asyncio.wait_for(first.over.wait(), 30)
     desk.start(request_id="r2")
 
 
@@ -155,7 +155,7 @@ async def test_a_long_run_is_remembered_as_long_as_a_short_one_that_ended_with_i
     for _ in range(3):
         await desk.finish()
     long.end(Outcome.CANCELLED)
-    await asyncio.wait_for(long.over.wait(), 10)
+    await asyncio.wait_for(long.over.wait(), 30)
     await asyncio.sleep(0.01)
     assert desk.registry.get("me", long.run_id) is long
     assert len(desk.page()[0]) == 3
@@ -209,7 +209,7 @@ async def test_a_page_token_that_was_never_given_is_refused(desk: Desk, token: s
 async def test_closing_takes_no_more_runs_waits_and_then_ends_them(desk: Desk) -> None:
     slow = await desk.start_endless()
     quick = desk.start()
-    await asyncio.wait_for(desk.registry.close(0.1), 10)
+    await asyncio.wait_for(desk.registry.close(2), 30)
     results = [run.result.outcome if run.result else None for run in (quick, slow)]
     assert results == [Outcome.EXITED, Outcome.SHUTDOWN]
     assert desk.registry.under_way() == frozenset()
@@ -219,4 +219,4 @@ async def test_closing_takes_no_more_runs_waits_and_then_ends_them(desk: Desk) -
 
 
 async def test_closing_does_not_wait_when_nothing_goes(desk: Desk) -> None:
-    await asyncio.wait_for(desk.registry.close(3_600), 5)
+    await asyncio.wait_for(desk.registry.close(3_600), 30)

@@ -44,7 +44,7 @@ async def service(tmp_path: pathlib.Path) -> AsyncIterator[Service]:
 
 async def events(service: Service, **fields: Any) -> list[run_pb2.RunEvent]:
     """All events of a run."""
-    return [answer.event async for answer in service.runner.RunScript(request(**fields), timeout=20)]
+    return [answer.event async for answer in service.runner.RunScript(request(**fields), timeout=60)]
 
 
 def kinds(some: list[run_pb2.RunEvent]) -> list[str | None]:
@@ -77,7 +77,7 @@ async def get(service: Service, run_id: str) -> run_pb2.Run:
 async def started(service: Service, **fields: Any) -> tuple[Any, str]:
     """A call whose script runs and goes on, and the run's id."""
     service.engine.init = serve_script(HELLO)
-    call = service.runner.RunScript(request(**fields), timeout=20)
+    call = service.runner.RunScript(request(**fields), timeout=60)
     while (event := (await call.read()).event).WhichOneof("event") != "output":
         pass
     return call, event.run_id
@@ -148,7 +148,7 @@ async def test_a_request_id_runs_once_and_the_second_call_learns_which_run_it_wa
 async def test_a_full_queue_is_told_and_the_waiting_run_goes_when_there_is_room(service: Service) -> None:
     first, _ = await started(service)
     second, _ = await started(service)
-    waiting = service.runner.RunScript(request(), timeout=20)
+    waiting = service.runner.RunScript(request(), timeout=60)
     assert (await waiting.read()).event.queued.position == 1
     assert (await failure(events(service)))[:2] == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
     service.engine.init = FakeEngine().init
@@ -160,7 +160,7 @@ async def test_a_full_queue_is_told_and_the_waiting_run_goes_when_there_is_room(
 async def test_a_caller_that_cancels_ends_its_run_and_its_sandbox(service: Service) -> None:
     call, run_id = await started(service)
     call.cancel()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while (await get(service, run_id)).state != run_pb2.RUN_STATE_FINISHED:
             await asyncio.sleep(0.01)
     result = (await get(service, run_id)).result
@@ -193,7 +193,7 @@ async def test_a_silent_run_sends_heartbeats(service: Service, monkeypatch: pyte
     monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.05)
 
     async def silence(_: Box) -> None:
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(1)
 
     service.engine.init = serve_script(EXIT, DONE, hook=silence)
     found = await events(service)

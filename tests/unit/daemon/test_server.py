@@ -250,5 +250,5 @@ async def test_stopping_ends_calls_that_are_left(directory: pathlib.Path) -> Non
         await watch.read()
         stopping = asyncio.create_task(service.server.stop())
         with pytest.raises((grpc.aio.AioRpcError, asyncio.CancelledError)):
-            await asyncio.wait_for(watch.read(), 10)
-        await asyncio.wait_for(stopping, 10)
+            await asyncio.wait_for(watch.read(), 30)
+        await asyncio.wait_for(stopping, 30)

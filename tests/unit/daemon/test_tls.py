@@ -52,7 +52,7 @@ def channel(service: Service, authority: Authority, caller: Identity | None) -> 
 async def code(connection: grpc.aio.Channel) -> grpc.StatusCode:
     """How a plain call ends."""
     stub: Any = script_runner_pb2_grpc.ScriptRunnerServiceStub(connection)
-    call = stub.GetCapabilities(script_runner_pb2.GetCapabilitiesRequest(), timeout=10)
+    call = stub.GetCapabilities(script_runner_pb2.GetCapabilitiesRequest(), timeout=60)
     try:
         await call
     except grpc.aio.AioRpcError as error:
@@ -203,4 +203,4 @@ async def test_key_and_certificate_that_cannot_be_read_are_told(
     service = Service(tmp_path, **wrong)
     with pytest.raises(Exception, match=r"tls\.key_file: .*nowhere\.key cannot be read"):
         await service.server.start()
-    await asyncio.wait_for(service.server.stop(), 5)
+    await asyncio.wait_for(service.server.stop(), 30)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from harness import wait_until
 from skilljail_init.frames import FrameType
 
 from .driver import INIT, InitProcess, python
@@ -63,25 +64,27 @@ def test_output_up_to_the_limit_is_no_offence(init: InitProcess) -> None:
     assert result.exit["output_truncated"] is False
 
 
-@pytest.mark.parametrize("more", ["", "import time; time.sleep(60)"], ids=["ends at once", "goes on"])
+@pytest.mark.parametrize("more", ["", "import time; time.sleep(600)"], ids=["ends at once", "goes on"])
 def test_one_byte_too_much_is_cut_and_ends_the_script(init: InitProcess, more: str) -> None:
     result = init.run(writes(1001, more), output_bytes=1000)
     assert len(result.stdout) + len(result.stderr) == 1000
     assert result.exit["cause"] == "output_limit"
     assert result.exit["output_truncated"] is True
-    assert result.seconds < 5
 
 
 def test_too_much_output_is_an_offence_even_of_a_script_that_is_gone(init: InitProcess) -> None:
     # A pipe of 1 MiB takes it all while nobody reads, and the script succeeds.
     source = "import fcntl, os; fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, 1 << 20); os.write(1, b'x' * 1_000_000)"
-    init.start(python(source), output_bytes=900_000)
-    time.sleep(0.5)
+    began = time.monotonic()
+    init.start(python(source + "; os.close(os.open('end', os.O_CREAT)); os._exit(0)"), output_bytes=900_000)
+    wait_until((init.skill / "end").exists)
+    time.sleep(2)
+    seconds = time.monotonic() - began
     result = init.finish()
     assert result.stdout == b"x" * 900_000
     assert result.ended == ("output_limit", 0, None)
     assert result.exit["output_truncated"] is True
-    assert result.exit["wall_seconds"] < 0.4
+    assert result.exit["wall_seconds"] < seconds - 1  # the time in which nobody read is not its own
 
 
 def test_endless_output_is_delivered_to_the_last_byte_of_the_limit(init: InitProcess) -> None:
@@ -93,41 +96,44 @@ def test_endless_output_is_delivered_to_the_last_byte_of_the_limit(init: InitPro
 
 def test_no_output_may_be_allowed(init: InitProcess) -> None:
     assert init.run(["true"], output_bytes=0).ended == ("exited", 0, None)
-    result = init.run(["sh", "-c", "echo; sleep 60"], output_bytes=0)
+    result = init.run(["sh", "-c", "echo; sleep 600"], output_bytes=0)
     assert (result.stdout, result.ended) == (b"", ("output_limit", None, 9))
 
 
 def test_a_daemon_that_does_not_read_stops_the_script_and_not_the_clock(init: InitProcess) -> None:
     counter = "import os\nwhile True:\n os.write(1, b'x' * 65536)\n open('count', 'a').write('x')"
-    init.start(python(counter), output_bytes=1 << 30, wall_seconds=1.5)
-    time.sleep(0.7)
-    written = (init.skill / "count").stat().st_size
-    time.sleep(0.3)
-    assert (init.skill / "count").stat().st_size == written
-    assert written * 65_536 < 2_000_000
+    init.start(python(counter), output_bytes=1 << 40, wall_seconds=3)
+    wait_until((init.skill / "count").exists)
+    written = -1
+    while written != (written := (init.skill / "count").stat().st_size):
+        time.sleep(0.5)
+    assert 0 < written * 65_536 < 2_000_000
+    time.sleep(3)  # until it is killed, with nobody reading
     result = init.finish()
     assert result.ended == ("wall_timeout", None, 9)
-    assert result.exit["wall_seconds"] < 3
+    assert result.exit["wall_seconds"] < 20
     assert result.exit["output_truncated"] is False
     assert set(result.stdout) == {ord("x")}
 
 
 def test_cancel_reaches_a_script_whose_output_nobody_reads(init: InitProcess) -> None:
-    init.start(["cat", "/dev/zero"], output_bytes=1 << 30)
-    time.sleep(0.5)
+    source = "import os\nopen('up', 'w').close()\nos.execvp('cat', ['cat', '/dev/zero'])"
+    began = time.monotonic()
+    init.start(python(source), output_bytes=1 << 30)
+    wait_until((init.skill / "up").exists)
     init.send(FrameType.CANCEL)
-    time.sleep(0.5)
+    time.sleep(3)
+    seconds = time.monotonic() - began
     result = init.finish()
     assert result.ended == ("cancelled", None, 9)
-    assert result.exit["wall_seconds"] < 0.9
+    assert result.exit["wall_seconds"] < seconds - 1  # it was dead before anybody read
 
 
 def test_cpu_time_of_all_processes_counts(init: InitProcess) -> None:
     source = "import os\nos.fork()\nos.fork()\nwhile True: pass"
     result = init.run(python(source), cpu_seconds=0.5)
     assert result.ended == ("cpu_timeout", None, 9)
-    assert 0.5 < result.exit["cpu_seconds"] < 3
-    assert result.seconds < 10
+    assert 0.5 < result.exit["cpu_seconds"] < 20
 
 
 def test_sleeping_uses_no_cpu_time(init: InitProcess) -> None:
@@ -150,16 +156,16 @@ def test_the_kernels_records_are_counted_from_the_start_of_the_script(
 
 
 def test_the_groups_cpu_account_ends_a_script(grouped: InitProcess, group: pathlib.Path) -> None:
-    result = grouped.run(["sh", "-c", f"echo usage_usec 9100000 >{group}/cpu.stat; sleep 60"], cpu_seconds=2)
+    result = grouped.run(["sh", "-c", f"echo usage_usec 9100000 >{group}/cpu.stat; sleep 600"], cpu_seconds=2)
     assert result.ended == ("cpu_timeout", None, 9)
     assert result.exit["cpu_seconds"] == pytest.approx(2.1)
 
 
-@pytest.mark.parametrize(("hits", "cause"), [(100, "exited"), (101, "pids_storm")])
+@pytest.mark.parametrize(("hits", "cause", "seconds"), [(100, "exited", 0.5), (101, "pids_storm", 600)])
 def test_a_script_that_is_refused_processes_without_end_is_killed(
-    grouped: InitProcess, group: pathlib.Path, hits: int, cause: str
+    grouped: InitProcess, group: pathlib.Path, hits: int, cause: str, seconds: float
 ) -> None:
-    result = grouped.run(["sh", "-c", f"echo max {40 + hits} >{group}/pids.events; sleep 0.5"])
+    result = grouped.run(["sh", "-c", f"echo max {40 + hits} >{group}/pids.events; sleep {seconds}"])
     assert (result.exit["cause"], result.exit["pids_limit_hits"]) == (cause, hits)
 
 
@@ -187,6 +193,6 @@ def test_a_full_work_directory_is_noticed_at_the_end(tmp_path: pathlib.Path, opt
 
 def test_a_work_directory_that_was_full_is_noticed_after_it_was_emptied(tmp_path: pathlib.Path) -> None:
     with InitProcess(tmp_path, tmpfs="size=1m") as init:
-        source = "head -c 2m /dev/zero >file 2>/dev/null; sleep 0.3; rm file; exit 5"
+        source = "head -c 2m /dev/zero >file 2>/dev/null; sleep 2; rm file; exit 5"
         assert init.run(["sh", "-c", source]).exit["disk_full"] is True
         assert init.run(["true"]).exit["disk_full"] is False

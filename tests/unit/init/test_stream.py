@@ -8,6 +8,7 @@ import tempfile
 import time
 
 import pytest
+from harness import wait_until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from skilljail_init import frames
@@ -78,7 +79,7 @@ def test_more_input_than_announced_is_refused(init: InitProcess) -> None:
 def test_a_frame_in_the_middle_of_a_run_kills_the_script(init: InitProcess, kind: FrameType) -> None:
     init.start(python("import time\nwhile True: open('heartbeat', 'a').write('x'); time.sleep(0.01)"))
     init.expect(FrameType.STARTED)
-    time.sleep(0.2)
+    wait_until((init.skill / "heartbeat").exists)
     init.send(kind, b"{}")
     assert init.end() == (f"{kind.name} frame while a script runs", 70)
     size = (init.skill / "heartbeat").stat().st_size
@@ -150,11 +151,11 @@ def test_a_daemon_that_is_gone_for_reading_ends_init(init: InitProcess) -> None:
     init.expect(FrameType.STARTED)
     assert init.process.stdout is not None
     init.process.stdout.close()
-    assert init.process.wait(5) == 0
+    assert init.process.wait(30) == 0
 
 
 def test_a_daemon_that_never_reads_fatal_does_not_hold_init_up(init: InitProcess) -> None:
     init.start(["cat", "/dev/zero"], output_bytes=1 << 40)
-    time.sleep(0.3)
+    time.sleep(1)
     init.send(FrameType.STAGE, b"{}")
-    assert init.process.wait(5) == 70
+    assert init.process.wait(30) == 70
