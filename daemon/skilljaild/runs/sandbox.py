@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -29,6 +29,8 @@ class Sandbox:
     sandbox_id: str
     conversation: Conversation
     verified: tuple[str, ...]
+    facts: dict[str, Any]
+    """What init read about its confinement, see `skilljail_init.isolation`."""
 
 
 async def uninterrupted(work: Awaitable[T]) -> T:
@@ -55,7 +57,7 @@ async def open_sandbox(engine: Engine, spec: SandboxSpec) -> AsyncIterator[Sandb
         conversation = Conversation(await uninterrupted(engine.stream(sandbox_id)))
         async with _timeout(READY_SECONDS):
             facts = await conversation.ready()
-        yield Sandbox(sandbox_id, conversation, check_from_inside(facts, spec.limits, spec.place))
+        yield Sandbox(sandbox_id, conversation, check_from_inside(facts, spec.limits, spec.place), facts)
     finally:
         await uninterrupted(_destroy(engine, sandbox_id, spec.run_id))
 
