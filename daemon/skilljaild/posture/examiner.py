@@ -17,7 +17,7 @@ from skilljaild.engines.base import Engine, EngineReport, EngineUnavailable, Ima
 from skilljaild.errors import Reason, Refusal
 from skilljaild.interpreters import INTERPRETERS
 from skilljaild.posture.kernels import boot_id_of, own_boot_id
-from skilljaild.posture.posture import Demands, Posture, faults_of
+from skilljaild.posture.posture import Demands, Posture, fault_of
 from skilljaild.posture.self_test import ImageTest, SelfTest
 from skilljaild.runs.admission import Admission
 from skilljaild.runs.level import IsolationLevel, level_of
@@ -61,7 +61,7 @@ class Examiner:
     def fault(self, image: Image) -> str:
         """See `Gate`."""
         _, test = self._tests.get(image.digest, (0.0, None))
-        return "" if test is None else faults_of(test, self._demands)
+        return "" if test is None else fault_of(test, self._demands)
 
     async def admit(self, interpreter: str, image: Image, place: int) -> None:
         """See `Gate`."""
@@ -84,7 +84,7 @@ class Examiner:
             level = IsolationLevel.VM if boot_id_of(facts) not in {"", own_boot_id()} else level
         if level < self._demands.minimum:
             raise IsolationError(
-                f"the sandbox is {level.name.lower()}, and isolation.minimum is {self._demands.minimum.name.lower()}. "
+                f"the sandbox's isolation is {level.name.lower()}, and isolation.minimum is {self._demands.minimum.name.lower()}. "
                 "Nothing was run."
             )
 

@@ -8,7 +8,7 @@ from skilljaild.engines.finding import Finding, Severity
 from skilljaild.posture.self_test import ImageTest
 from skilljaild.runs.level import IsolationLevel
 
-__all__ = ["Demands", "Posture", "faults_of"]
+__all__ = ["Demands", "Posture", "fault_of"]
 
 FAILING_NAMED_MAX = 5
 """Controls that a message names; one that is missing altogether fails dozens."""
@@ -58,26 +58,27 @@ class Posture:
     @property
     def faults(self) -> tuple[str, ...]:
         """Why the daemon must not start here, a line each with its mend; empty when it may."""
-        lines = [f"{name}: {fault}" for name, fault in self._image_faults()]
+        lines = [f"{', '.join(names)}: {fault}" for fault, names in self._image_faults().items()]
         if not self.images and self.demands.minimum > IsolationLevel.CONTAINER:
             lines.append(
                 f"isolation.minimum is {_word(self.demands.minimum)}, and without an image nothing can be proven; run "
                 "`skilljail images build`, or lower it"
             )
         if self.demands.strict:
-            lines += [
-                f"isolation.strict is set, and this is known to be bad: {one.text}"
-                for one in self.findings
-                if one.severity >= Severity.KNOWN_BAD
-            ]
+            bad = [one for one in self.findings if one.severity >= Severity.KNOWN_BAD]
+            lines += [f"isolation.strict is set, and this is known to be bad: {one.text}" for one in bad]
         return tuple(lines)
 
-    def _image_faults(self) -> list[tuple[str, str]]:
-        tests = [(f"{test.interpreter} ({test.image.reference})", test) for test in self.images]
-        return [(name, fault) for name, test in tests if (fault := faults_of(test, self.demands))]
+    def _image_faults(self) -> dict[str, list[str]]:
+        """Images by what is wrong with them: on a weak host it is the same with all."""
+        found: dict[str, list[str]] = {}
+        for test in self.images:
+            if fault := fault_of(test, self.demands):
+                found.setdefault(fault, []).append(f"{test.interpreter} ({test.image.reference})")
+        return found
 
 
-def faults_of(test: ImageTest, demands: Demands) -> str:
+def fault_of(test: ImageTest, demands: Demands) -> str:
     """Why no script may run in an image, with the mend; empty when scripts may."""
     if test.fault:
         return f"its self-test could not be done: {test.fault}"
@@ -87,7 +88,7 @@ def faults_of(test: ImageTest, demands: Demands) -> str:
         return f"in its sandbox this does not hold: {'; '.join(named)}{more}. To mend it: {MEND}"
     if test.level is None or test.level < demands.minimum:
         seen = "nothing" if test.level is None else _word(test.level)
-        return f"its sandbox is {seen}, and isolation.minimum is {_word(demands.minimum)}; {LEVEL_MEND}"
+        return f"its isolation is {seen}, and isolation.minimum is {_word(demands.minimum)}; {LEVEL_MEND}"
     return ""
 
 

@@ -47,6 +47,7 @@ from skilljaild.runs.run import Run, RunContext
 
 from .facts import LIMITS, good_facts
 from .fake_engine import EXITED, REPORT, Box, FakeEngine, Init, ready, serve_script, staged
+from .open_gate import OpenGate
 from .orders import SKILL_MD, make_order, put
 
 IMAGE = Image("skilljail/python", "sha256:" + "a" * 64, {})
@@ -65,7 +66,7 @@ class Bench:
 
     def run(self, limits: Limits = LIMITS, files: list[BundleFile] | None = None, **fields: Any) -> Run:
         """A run that was admitted and does not go yet."""
-        context = RunContext(self.engine, REPORT, "owner", self.admission)
+        context = RunContext(self.engine, REPORT, "owner", self.admission, OpenGate())
         return Run("run-1", "me", make_order(limits, files, **fields), IMAGE, self.store, context)
 
     def check_clean(self) -> None:

@@ -239,8 +239,8 @@ async def test_capabilities_tell_what_there_is_and_where_its_bounds_are(service:
     assert (answer.concurrent_runs_max, answer.queued_runs_max) == (2, 1)
     assert (answer.engine.name, answer.engine.version, list(answer.engine.warnings)) == (
         "docker",
-        "Docker 29.0.0",
-        ["no LSM"],
+        "Docker 29.7.0",
+        ["no LSM: load one"],
     )
     # What the daemon tells as its ceilings can be asked for.
     ceilings = answer.limit_ceilings
