@@ -83,9 +83,9 @@ class Examiner:
         if self._demands.minimum is IsolationLevel.VM and level is IsolationLevel.CONTAINER:
             level = IsolationLevel.VM if boot_id_of(facts) not in {"", own_boot_id()} else level
         if level < self._demands.minimum:
+            minimum = self._demands.minimum.name.lower()
             raise IsolationError(
-                f"the sandbox's isolation is {level.name.lower()}, and isolation.minimum is {self._demands.minimum.name.lower()}. "
-                "Nothing was run."
+                f"the sandbox's isolation is {level.name.lower()}, and isolation.minimum is {minimum}. Nothing was run."
             )
 
     def under_way(self) -> frozenset[str]:
