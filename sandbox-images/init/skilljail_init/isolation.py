@@ -7,7 +7,7 @@
     uids, gids           [int, int, int, int]: real, effective, saved, file system
     groups               [int, …]: supplementary groups
     capabilities         {"inheritable", "permitted", "effective", "bounding", "ambient"}: int, a bit for each
-    no_new_privileges    bool
+    no_new_privileges    bool; asked by prctl(2) where the kernel does not write it (gVisor)
     seccomp_mode         int: 0 none, 2 a filter
     own_filter           bool: whether the filter is skilljail's, which alone refuses what any process may do
     namespaces           {"cgroup", "ipc", "pid", "user", "uts": int}: the inode of each; the host's own are known
@@ -20,6 +20,8 @@
                          "cpu_period_microseconds": int | "max"}: the sandbox's own group, where it sees one
     rlimits              {"open_files", "core_bytes", "file_bytes": [soft, hard], each int | "max"}
     dumpable             bool: false, or init does not run
+    kernel               {"boot_id": str: of the kernel that the sandbox sees, "memory_bytes": int: all memory it tells,
+                         "gvisor": [str, …]: where that kernel says that it is gVisor's, a subset of `GVISOR_SIGNS`}
     start_time           float: when init's program started, seconds since the epoch by the sandbox's clock
 """
 
@@ -32,13 +34,18 @@ import resource
 
 from skilljail_init.cgroup import decode_mount_point
 from skilljail_init.jsontext import dumps
-from skilljail_init.kernel import is_dumpable
+from skilljail_init.kernel import gains_no_privileges, is_dumpable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from skilljail_init.cgroup import ControlGroup
 
-__all__ = ["report"]
+__all__ = ["GVISOR_SIGNS", "report"]
+
+GVISOR_SIGNS = ("/proc/sentry-meminfo", "/proc/cmdline", "uname")
+GVISOR_BUILD = "#1 SMP Sun Jan 10 15:06:54 PST 2016"
+"""What every gVisor gives as the version of its kernel."""
+BOOT_ID_LENGTH = 36
 
 MOUNTS_BYTES_MAX = 40_000
 """As JSON. More mounts than any container has are reported as null: the frame has a limit."""
@@ -56,21 +63,21 @@ CAPABILITY_SETS = {
 }
 
 
-def report(work: str, control_group: ControlGroup, start_time: float, process: str = "/proc/self") -> dict[str, object]:
+def report(work: str, control_group: ControlGroup, start_time: float, proc: str = "/proc") -> dict[str, object]:
     """The facts that this module's docstring lists.
 
-    `work`: the work directory; `process`: a folder as /proc/self.
+    `work`: the work directory; `proc`: a folder as /proc.
     """
+    process = f"{proc}/self"
     status = _status(_read(f"{process}/status"))
     mounts = _mounts(_read(f"{process}/mountinfo"))
-    no_new_privileges = _integer(status.get("NoNewPrivs"))
     return {
         "pid": os.getpid(),
         "uids": _integers(status.get("Uid")),
         "gids": _integers(status.get("Gid")),
         "groups": _integers(status.get("Groups")),
         "capabilities": {name: _integer(status.get(key), 16) for name, key in CAPABILITY_SETS.items()},
-        "no_new_privileges": None if no_new_privileges is None else no_new_privileges == 1,
+        "no_new_privileges": _no_new_privileges(status),
         "seccomp_mode": _integer(status.get("Seccomp")),
         "own_filter": _own_filter(),
         "namespaces": {name: _namespace(f"{process}/ns/{name}") for name in NAMESPACES},
@@ -85,6 +92,7 @@ def report(work: str, control_group: ControlGroup, start_time: float, process: s
             "file_bytes": _rlimit(resource.RLIMIT_FSIZE),
         },
         "dumpable": is_dumpable(),
+        "kernel": _kernel(proc),
         "start_time": start_time,
     }
 
@@ -130,6 +138,29 @@ def _size(work: str) -> dict[str, int] | None:
     except OSError:
         return None
     return {"bytes": size.f_blocks * size.f_frsize, "inodes": size.f_files}
+
+
+def _no_new_privileges(status: dict[str, str]) -> bool | None:
+    if "Seccomp" in status and "NoNewPrivs" not in status:
+        return gains_no_privileges()
+    written = _integer(status.get("NoNewPrivs"))
+    return None if written is None else written == 1
+
+
+def _kernel(proc: str) -> dict[str, object]:
+    """What the kernel says of itself. On Linux nobody but the kernel and the engine can put a file into /proc."""
+    signs = {
+        "/proc/sentry-meminfo": os.path.exists(f"{proc}/sentry-meminfo"),
+        "/proc/cmdline": "-gvisor " in _read(f"{proc}/cmdline"),
+        "uname": os.uname().version == GVISOR_BUILD or os.uname().release.endswith("-gvisor"),
+    }
+    memory_kib = _status(_read(f"{proc}/meminfo")).get("MemTotal", "").removesuffix(" kB")
+    memory = _integer(memory_kib)
+    return {
+        "boot_id": _read(f"{proc}/sys/kernel/random/boot_id").strip()[:BOOT_ID_LENGTH] or None,
+        "memory_bytes": None if memory is None else memory * 1024,
+        "gvisor": [sign for sign in GVISOR_SIGNS if signs[sign]],
+    }
 
 
 def _own_filter() -> bool | None:

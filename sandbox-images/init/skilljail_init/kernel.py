@@ -2,10 +2,11 @@
 
 import os
 
-__all__ = ["hide_process", "is_dumpable", "show_process"]
+__all__ = ["gains_no_privileges", "hide_process", "is_dumpable", "show_process"]
 
 PR_GET_DUMPABLE = 3
 PR_SET_DUMPABLE = 4
+PR_GET_NO_NEW_PRIVS = 39
 
 
 def hide_process() -> None:
@@ -23,6 +24,12 @@ def show_process() -> None:
 def is_dumpable() -> bool:
     """Whether processes of the same user may look into this one."""
     return _prctl(PR_GET_DUMPABLE, 0) != 0
+
+
+def gains_no_privileges() -> bool | None:
+    """Whether execve(2) grants nothing that this process has not got; None when the kernel does not say."""
+    answer = _prctl(PR_GET_NO_NEW_PRIVS, 0)
+    return answer == 1 if answer in {0, 1} else None
 
 
 def _set_dumpable(value: int) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from skilljaild.engines.floor import container_floor
 from skilljaild.limits import Limits
 
-__all__ = ["LIMITS", "good_facts"]
+__all__ = ["LIMITS", "good_facts", "gvisor_facts"]
 
 MIB = 1024 * 1024
 
@@ -76,5 +76,43 @@ def good_facts(limits: Limits = LIMITS, place: int = 0) -> dict[str, Any]:
             "file_bytes": [limits.disk_bytes] * 2,
         },
         "dumpable": False,
+        "kernel": {
+            "boot_id": "0b1ce1c5-0000-4000-8000-000000000001",
+            "memory_bytes": 8 * 1024 * MIB,
+            "gvisor": [],
+        },
         "start_time": 1_700_000_000.0,
+    }
+
+
+def gvisor_facts(limits: Limits = LIMITS, place: int = 0) -> dict[str, Any]:
+    """The same of a sandbox on gVisor, as the release of December 2022 tells them."""
+    floor = container_floor()
+    return good_facts(limits, place) | {
+        "capabilities": dict.fromkeys(("inheritable", "permitted", "effective", "bounding"), 0) | {"ambient": None},
+        "namespaces": {"cgroup": None, "ipc": None, "pid": 111, "user": 112, "uts": None},
+        "mounts": [
+            {"path": "/", "type": "9p", "options": ["ro"]},
+            {"path": "/dev", "type": "tmpfs", "options": ["rw"]},
+            {"path": "/sys", "type": "sysfs", "options": ["ro", "noexec"]},
+            {"path": "/proc", "type": "proc", "options": ["rw", "noexec"]},
+            {"path": floor.work_path, "type": "tmpfs", "options": ["rw"]},
+            {"path": "/tmp", "type": "tmpfs", "options": ["rw"]},
+            {"path": "/dev/pts", "type": "devpts", "options": ["rw", "noexec"]},
+            {"path": "/dev/shm", "type": "tmpfs", "options": ["rw", "noexec"]},
+            {"path": "/etc/hosts", "type": "9p", "options": ["ro"]},
+        ],
+        "cgroup": {
+            "version": None,
+            "memory_bytes": None,
+            "swap_bytes": None,
+            "pids": None,
+            "cpu_quota_microseconds": None,
+            "cpu_period_microseconds": None,
+        },
+        "kernel": {
+            "boot_id": None,
+            "memory_bytes": limits.memory_bytes,
+            "gvisor": ["/proc/sentry-meminfo", "/proc/cmdline", "uname"],
+        },
     }

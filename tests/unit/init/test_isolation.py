@@ -3,6 +3,7 @@
 # ruff: noqa: S101
 
 import json
+import os
 import pathlib
 
 import pytest
@@ -10,6 +11,7 @@ from skilljail_init import frames, isolation
 from skilljail_init.cgroup import ControlGroup
 from skilljail_init.frames import FrameType
 from skilljail_init.isolation import report
+from skilljail_init.kernel import gains_no_privileges
 
 STATUS = """\
 Name:\tpython3
@@ -52,7 +54,7 @@ def process(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def facts(process: pathlib.Path, work: str = "/") -> dict[str, object]:
-    return report(work, ControlGroup(str(process)), 12.5, str(process))
+    return report(work, ControlGroup(str(process)), 12.5, str(process.parent))
 
 
 def test_namespaces_are_told_by_their_inodes_and_unreadable_ones_are_null(process: pathlib.Path) -> None:
@@ -95,9 +97,10 @@ def test_the_docstring_lists_every_fact(process: pathlib.Path) -> None:
 
 def test_facts_that_cannot_be_read_are_null(tmp_path: pathlib.Path) -> None:
     found = facts(tmp_path / "nowhere", work=str(tmp_path / "gone"))
-    known = {"pid", "rlimits", "dumpable", "start_time", "capabilities", "cgroup", "namespaces", "own_filter"}
+    known = {"pid", "rlimits", "dumpable", "start_time", "capabilities", "cgroup", "namespaces", "own_filter", "kernel"}
     assert {name for name, value in found.items() if value is not None} == known
     assert found["capabilities"] == dict.fromkeys(("inheritable", "permitted", "effective", "bounding", "ambient"))
+    assert found["kernel"] == {"boot_id": None, "memory_bytes": None, "gvisor": []}
 
 
 @pytest.mark.parametrize(
@@ -128,3 +131,37 @@ def test_a_crowd_of_mounts_never_breaks_the_frame(process: pathlib.Path) -> None
     assert len(frames.encode_json(FrameType.READY, {"isolation": found})) <= frames.FROM_INIT_MAX
     (process / "mountinfo").write_text(line * 70)
     assert facts(process)["mounts"] is None
+
+
+def test_what_the_kernel_says_of_itself_is_told(process: pathlib.Path) -> None:
+    proc = process.parent
+    (proc / "meminfo").write_text("MemTotal:         262144 kB\nMemFree:          100 kB\n")
+    (proc / "cmdline").write_text("BOOT_IMAGE=/boot/vmlinuz root=/dev/secret\n")
+    (proc / "sys" / "kernel" / "random").mkdir(parents=True)
+    (proc / "sys" / "kernel" / "random" / "boot_id").write_text("0b1ce1c5-0000-4000-8000-000000000000\n")
+    assert facts(process)["kernel"] == {
+        "boot_id": "0b1ce1c5-0000-4000-8000-000000000000",
+        "memory_bytes": 256 * 1024 * 1024,
+        "gvisor": [],
+    }
+
+
+def test_each_place_where_gvisor_tells_its_name_is_a_sign(
+    process: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proc = process.parent
+    (proc / "sentry-meminfo").write_text("")
+    assert facts(process)["kernel"] == {"boot_id": None, "memory_bytes": None, "gvisor": ["/proc/sentry-meminfo"]}
+    (proc / "cmdline").write_text("BOOT_IMAGE=/vmlinuz-4.4.0-gvisor quiet\n")
+    for release, version in (("4.4.0", isolation.GVISOR_BUILD), ("4.19.0-gvisor", "#1 SMP")):
+        monkeypatch.setattr("os.uname", lambda names=("Linux", "x", release, version, "x86_64"): os.uname_result(names))
+        assert facts(process)["kernel"] == {
+            "boot_id": None,
+            "memory_bytes": None,
+            "gvisor": list(isolation.GVISOR_SIGNS),
+        }
+
+
+def test_no_new_privileges_are_asked_for_where_the_kernel_does_not_write_them(process: pathlib.Path) -> None:
+    (process / "status").write_text("Uid:\t1 1 1 1\nSeccomp:\t2\n")
+    assert facts(process)["no_new_privileges"] is gains_no_privileges()
