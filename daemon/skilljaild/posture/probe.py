@@ -1,14 +1,13 @@
 """Tries the walls of the sandbox that it runs in, as a script would, and prints what came of it as JSON.
 
-The daemon stages this file into a fresh sandbox and has init start it: `/usr/bin/python3 -I -S probe.py PATH …`, where
-each PATH is one that the container floor hides. So it needs nothing but the standard library of the image's own
-Python 3.11 or newer, and every image has the probe of the daemon that judges it. System calls that Python does not
-wrap go through `syscall(2)`.
+The daemon stages this file into a fresh sandbox and has init start it, with init's own Python 3.11 or newer:
+`python3 -I -S probe.py [--gvisor] PATH …`, where each PATH is one that the container floor hides. So it needs nothing
+but the standard library, and every image gets the probe of the daemon that judges it. System calls that Python does
+not wrap go through `syscall(2)`.
 
-It prints {name: [holds, seen]} with every name of CONTROLS. An attempt is harmless
-where the wall is missing: it asks for little, or with arguments that the kernel refuses after it has checked the
-privilege. What only lets a wall be seen, such as a mount's flag, is looked at beside an attempt and never instead of
-one.
+It prints {name: [holds, seen]} with every name of CONTROLS, with --gvisor without those of ON_LINUX. An attempt is
+harmless where the wall is missing: it asks for little, or with arguments that the kernel refuses after it has checked
+the privilege.
 """
 
 import ctypes
@@ -26,7 +25,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 
-__all__ = ["CONTROLS", "LAST_FAMILY", "OPEN_FAMILIES", "SEEN_LENGTH", "main"]
+__all__ = ["CONTROLS", "GVISOR", "LAST_FAMILY", "ON_LINUX", "OPEN_FAMILIES", "SEEN_LENGTH", "main"]
 
 OPEN_FAMILIES = {1: "AF_UNIX", 2: "AF_INET", 10: "AF_INET6"}
 LAST_FAMILY = 45
@@ -120,6 +119,8 @@ REFUSED_FROM = 64
 FOUND_MAX = 3
 FILES_MAX = 200_000
 """Files of an image that are looked at; what lies beyond is not vouched for."""
+
+GVISOR = "--gvisor"
 
 Attempt = Callable[[], object]
 Look = Callable[[], list[str]]
@@ -426,9 +427,16 @@ def write_root() -> object:
             refusal = error
         else:
             return folder
-    if not os.statvfs("/").f_flag & os.ST_RDONLY:
+    if not (os.statvfs("/").f_flag & os.ST_RDONLY or _is_mounted_read_only()):
         return "mounted for writing"
     raise refusal
+
+
+def _is_mounted_read_only() -> bool:
+    """Of the mount that was put on the root last. Not every kernel tells it of the file system, too."""
+    with open("/proc/self/mountinfo") as file:  # noqa: PTH123
+        roots = [words[5].split(",") for words in map(str.split, file) if words[4] == "/"]
+    return bool(roots) and "ro" in roots[-1]
 
 
 def become_root() -> object:
@@ -442,7 +450,7 @@ def no_new_privileges() -> list[str]:
 def capabilities() -> list[str]:
     with open("/proc/self/status") as file:  # noqa: PTH123
         lines = dict(line.rstrip().split(":\t", 1) for line in file if line.startswith("Cap"))
-    wanted = {"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"}
+    wanted = {"CapInh", "CapPrm", "CapEff", "CapBnd"}  # the ambient ones are always among the permitted
     return [f"{name} {lines.get(name, 'is not told')}" for name in sorted(wanted) if int(lines.get(name, "1"), 16) != 0]
 
 
@@ -519,8 +527,10 @@ def host_devices() -> list[str]:
     return [path for path in paths if os.path.lexists(path)]  # noqa: PTH110
 
 
-def make_device() -> object:
+def open_device() -> object:
+    """The memory of the machine, by a file of one's own."""
     os.mknod("/work/tmp/device", 0o600 | stat.S_IFCHR, os.makedev(1, 1))
+    os.close(os.open("/work/tmp/device", os.O_RDONLY | os.O_CLOEXEC))
     return "/work/tmp/device"
 
 
@@ -614,7 +624,7 @@ _ATTEMPTS: dict[str, Attempt] = {
     "no call of a 32-bit entry": enter_32_bit_calls,
     "the root is read-only": write_root,
     "no way to become root": become_root,
-    "no device can be made": make_device,
+    "no device can be made and opened": open_device,
     "no write to /proc/sysrq-trigger": cannot_write("/proc/sysrq-trigger"),
     "no write to /proc/sys": cannot_write(
         "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/vm/overcommit_memory"
@@ -637,13 +647,17 @@ _LOOKS: dict[str, Look] = {
     "init cannot be killed": killed_init,
 }
 CONTROLS = (*_ATTEMPTS, *_LOOKS)
-"""The name of each, as a short sentence. The last kills, where it can."""
+"""The name of each, as a short sentence."""
+ON_LINUX = frozenset({"no lower oom_score_adj", "no device of the host", "init cannot be killed"})
+"""What says nothing about gVisor, whose scores and devices are its own, and where a script that kills PID 1 has ended
+its own sandbox and nothing else."""
 
 
 def main() -> None:
     """Tries everything and prints it."""
-    found = {name: attempt(action) for name, action in _ATTEMPTS.items()}
-    found |= {name: look(action) for name, action in _LOOKS.items()}
+    left_out = ON_LINUX if GVISOR in sys.argv else frozenset()
+    found = {name: attempt(action) for name, action in _ATTEMPTS.items() if name not in left_out}
+    found |= {name: look(action) for name, action in _LOOKS.items() if name not in left_out}
     print(json.dumps({name: (holds, seen[:SEEN_LENGTH]) for name, (holds, seen) in found.items()}))
 
 

@@ -18,6 +18,7 @@ from skilljaild.engines.floor import container_floor
 from skilljaild.limits import Limits
 from skilljaild.policy import SANDBOX_ENVIRONMENT
 from skilljaild.posture.kernels import boot_id_of, own_boot_id
+from skilljaild.posture.probe import GVISOR
 from skilljaild.posture.sight import OUTPUT_BYTES_MAX, Control, SightError, read_sight
 from skilljaild.runs.conversation import Conversation, Exit, ProtocolError, StartFailed, StreamEnded
 from skilljaild.runs.level import IsolationLevel, level_of
@@ -114,7 +115,9 @@ class SelfTest:
     async def _look(self, image: Image, place: int) -> tuple[tuple[Control, ...], dict[str, Any]]:
         """What init and the probe saw in a sandbox, and init's facts."""
         async with self._sandbox(image, place) as sandbox:
-            seen = read_sight(await _probe(sandbox.conversation, self._limits))
+            gvisor = level_of(sandbox.facts) is IsolationLevel.GVISOR
+            output = await _probe(sandbox.conversation, self._limits, gvisor=gvisor)
+            seen = read_sight(output, gvisor=gvisor)
             verified = tuple(Control(sentence, holds=True, seen="read by init") for sentence in sandbox.verified)
             return (*verified, *seen), sandbox.facts
 
@@ -154,7 +157,7 @@ def _source() -> bytes:
     return importlib.resources.files("skilljaild.posture").joinpath(PROBE).read_bytes()
 
 
-async def _probe(conversation: Conversation, limits: Limits) -> bytes:
+async def _probe(conversation: Conversation, limits: Limits, *, gvisor: bool) -> bytes:
     """Stages the probe, has it run as a script, and returns what it printed."""
     source = _source()
     entry: dict[str, object] = {
@@ -168,7 +171,7 @@ async def _probe(conversation: Conversation, limits: Limits) -> bytes:
         yield source
 
     await conversation.stage([], [entry], contents())
-    await conversation.start(_order(limits), b"")
+    await conversation.start(_order(limits, [GVISOR] if gvisor else []), b"")
     output = b""
     async for event in conversation.output(limits.output_bytes):
         if isinstance(event, Exit):
@@ -183,10 +186,10 @@ def _check_end(end: Exit) -> None:
         raise SightError(f"the probe did not end by itself and well ({end.cause}, {end.exit_code})")
 
 
-def _order(limits: Limits) -> dict[str, object]:
+def _order(limits: Limits, options: list[str]) -> dict[str, object]:
     """As of a run's script. The command is init's own Python, isolated from whatever the image has put beside it."""
     return {
-        "argv": [INIT_PYTHON, "-I", "-S", PROBE, *container_floor().masked_paths],
+        "argv": [INIT_PYTHON, "-I", "-S", PROBE, *options, *container_floor().masked_paths],
         "env": dict(SANDBOX_ENVIRONMENT),
         "cwd": "",
         "wall_seconds": limits.wall_seconds,

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 
-from skilljaild.posture.probe import CONTROLS, SEEN_LENGTH
+from skilljaild.posture.probe import CONTROLS, ON_LINUX, SEEN_LENGTH
 
 __all__ = ["OUTPUT_BYTES_MAX", "Control", "SightError", "read_sight"]
 
@@ -25,17 +25,21 @@ class Control:
     """What was seen, such as `EAFNOSUPPORT`; printable, at most 120 characters."""
 
 
-def read_sight(output: bytes) -> tuple[Control, ...]:
-    """The probe's controls in the order of CONTROLS. Raises SightError unless each is there once, and nothing else."""
+def read_sight(output: bytes, *, gvisor: bool = False) -> tuple[Control, ...]:
+    """The probe's controls in the order of CONTROLS. Raises SightError unless each is there once, and nothing else.
+
+    `gvisor`: the probe ran with --gvisor.
+    """
+    tried = [name for name in CONTROLS if not (gvisor and name in ON_LINUX)]
     if len(output) > OUTPUT_BYTES_MAX:
         raise SightError("the probe printed too much")
     try:
         found = json.loads(output, object_pairs_hook=_without_repetition)
     except (ValueError, RecursionError) as error:
         raise SightError("the probe printed something else than JSON") from error
-    if not isinstance(found, dict) or set(found) != set(CONTROLS):
+    if not isinstance(found, dict) or set(found) != set(tried):
         raise SightError("the probe did not try exactly what it is there to try")
-    return tuple(_control(name, found[name]) for name in CONTROLS)
+    return tuple(_control(name, found[name]) for name in tried)
 
 
 def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:
