@@ -22,6 +22,7 @@ Clients
     list_runs(*, page_size=50) -> iterator of Run, newest first, over all pages
     cancel_run(run_id) -> Run
     capabilities() -> Capabilities
+    self_test() -> Posture                           for operators: tries the walls of a sandbox of each image
     wait_ready(timeout_seconds=30.0) -> Capabilities
     close()
 
@@ -51,6 +52,12 @@ Results (frozen dataclasses; sizes in bytes, times in seconds)
     Artifact      path, name, size_bytes, digest, media_type, executable, content;
                   `save(directory, *, overwrite=False) -> Path`
     `save_artifacts` saves what it can and then raises ArtifactRefused, whose `saved` and `refusals` tell the rest.
+    Posture       time, isolation_level, isolation_minimum, strict, engine, engine_version, runtime, runtime_version,
+                  kernel, cgroup_version, user_namespace, lsms, rootless, findings: Finding, images: ImageSelfTest
+    Finding       severity: Severity, subject, message, source; worst first
+    ImageSelfTest interpreter, image_digest, passed, controls: Control, fault, duration_seconds, isolation_level;
+                  `failing`
+    Control       name, holds, seen
     A non-zero exit code is a result, never an exception. `exit_code` is None where the script has none.
 
 Errors: why something could not run
@@ -121,6 +128,7 @@ from skilljail._errors import (
 from skilljail._events import ArtifactChunk, Event, Finished, Heartbeat, Output, Queued, Started
 from skilljail._limits import Limits
 from skilljail._outcome import Outcome, RunState, SkipReason
+from skilljail._posture import Control, Finding, ImageSelfTest, IsolationLevel, Posture, Severity
 from skilljail._request import RunOptions
 from skilljail._result import Phases, Policy, Run, RunResult, RunSummary, SkippedArtifact, Usage
 from skilljail._tls import TLS
@@ -137,18 +145,22 @@ __all__ = [
     "BundleMissing",
     "Capabilities",
     "Client",
+    "Control",
     "DaemonFault",
     "DaemonUnavailable",
     "Engine",
     "EngineUnavailable",
     "Event",
+    "Finding",
     "Finished",
     "Heartbeat",
+    "ImageSelfTest",
     "Interpreter",
     "InterpreterUnavailable",
     "InterpreterUnknown",
     "InvalidAddress",
     "InvalidRequest",
+    "IsolationLevel",
     "IsolationRefused",
     "LimitAboveCeiling",
     "Limits",
@@ -158,6 +170,7 @@ __all__ = [
     "Output",
     "Phases",
     "Policy",
+    "Posture",
     "QueueFull",
     "Queued",
     "RequestIdInUse",
@@ -172,6 +185,7 @@ __all__ = [
     "ScriptNotFound",
     "SecretNotGranted",
     "SecretUnavailable",
+    "Severity",
     "ShuttingDown",
     "SkillInvalid",
     "SkilljailError",

@@ -12,20 +12,22 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 import grpc
 import grpc.aio
 
-from skilljail._base_client import BaseClient
+from skilljail._base_client import BaseClient, self_test_step
 from skilljail._base_stream import BaseRunStream
 from skilljail._capabilities import Capabilities
 from skilljail._errors import SkilljailError
 from skilljail._events import Event
 from skilljail._pages import Pages
+from skilljail._posture import Posture
 from skilljail._request import PreparedRun, RunOptions, prepare
 from skilljail._result import Run, RunResult
 from skilljail._status import error_from_rpc
 from skilljail._steps import Open, Pause, Read, Send, Step, Steps, Unary
 from skilljail._tls import TLS
-from skilljail.v1 import bundle_store_pb2_grpc, script_runner_pb2, script_runner_pb2_grpc
+from skilljail.v1 import admin_pb2_grpc, bundle_store_pb2_grpc, script_runner_pb2, script_runner_pb2_grpc
 
 if TYPE_CHECKING:
+    from skilljail.v1.admin_pb2_grpc import AdminServiceAsyncStub
     from skilljail.v1.bundle_store_pb2_grpc import BundleStoreServiceAsyncStub
     from skilljail.v1.script_runner_pb2_grpc import ScriptRunnerServiceAsyncStub
 
@@ -41,6 +43,7 @@ class _LoopConnection:
         self.channel = channel
         self.runner = cast("ScriptRunnerServiceAsyncStub", script_runner_pb2_grpc.ScriptRunnerServiceStub(channel))
         self.store = cast("BundleStoreServiceAsyncStub", bundle_store_pb2_grpc.BundleStoreServiceStub(channel))
+        self.admin = cast("AdminServiceAsyncStub", admin_pb2_grpc.AdminServiceStub(channel))
 
 
 class AsyncClient(BaseClient):
@@ -128,6 +131,10 @@ class AsyncClient(BaseClient):
         response = await self._perform(Unary("GetCapabilities", script_runner_pb2.GetCapabilitiesRequest()))
         return Capabilities.from_wire(response)
 
+    async def self_test(self) -> Posture:
+        """Has the daemon try the walls of a sandbox of each image, which takes seconds. Raises OperatorOnly."""
+        return Posture.from_wire((await self._perform(self_test_step())).posture)
+
     async def wait_ready(self, timeout_seconds: float = 30.0) -> Capabilities:
         """Waits until the daemon answers. Raises DaemonUnavailable when it does not in time."""
         return await self._drive(self._waiting(timeout_seconds))
@@ -170,8 +177,8 @@ class AsyncClient(BaseClient):
                 case Open():
                     return await _open(connection, step)
                 case Unary():
-                    service = connection.store if step.method == "FindMissing" else connection.runner
-                    call = getattr(service, step.method)
+                    services = {"FindMissing": connection.store, "SelfTest": connection.admin}
+                    call = getattr(services.get(step.method, connection.runner), step.method)
                     return await call(step.request, timeout=step.timeout_seconds, wait_for_ready=step.wait_for_ready)
         except grpc.RpcError as error:
             raise error_from_rpc(error, self._connection.address) from error

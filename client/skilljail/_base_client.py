@@ -13,14 +13,21 @@ from skilljail._request import PreparedRun
 from skilljail._script import check_script
 from skilljail._steps import Content, Open, Pause, Read, Send, Steps, Unary
 from skilljail._tls import TLS
-from skilljail.v1 import bundle_store_pb2, script_runner_pb2
+from skilljail.v1 import admin_pb2, bundle_store_pb2, script_runner_pb2
 
-__all__ = ["BaseClient"]
+__all__ = ["BaseClient", "self_test_step"]
 
 _OPEN_ATTEMPTS = 3
 _FIND_DIGESTS_MAX = 10_000
 _REMEMBERED_BUNDLES_MAX = 4_096
 _PAUSE_SECONDS = 0.05
+_SELF_TEST_SECONDS = 600.0
+"""It waits for its turn among the runs, once for each image."""
+
+
+def self_test_step() -> Unary:
+    """Asks for a self-test."""
+    return Unary("SelfTest", admin_pb2.SelfTestRequest(), timeout_seconds=_SELF_TEST_SECONDS)
 
 
 class BaseClient:

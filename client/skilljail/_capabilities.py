@@ -3,6 +3,7 @@
 import dataclasses
 
 from skilljail._limits import Limits
+from skilljail._posture import IsolationLevel
 from skilljail.v1 import script_runner_pb2
 
 __all__ = ["Capabilities", "Engine", "Interpreter"]
@@ -34,6 +35,8 @@ class Engine:
     runtime: str
     warnings: tuple[str, ...]
     """What an operator should know about its safety."""
+    isolation_level: IsolationLevel
+    """What stands between a sandbox and the host's kernel."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class Capabilities:
                 message.engine.version,
                 message.engine.runtime,
                 tuple(message.engine.warnings),
+                IsolationLevel.of(message.engine.isolation_level),
             ),
             concurrent_runs_max=message.concurrent_runs_max,
             queued_runs_max=message.queued_runs_max,

@@ -10,18 +10,19 @@ from typing import Any, Self, TypeVar, Unpack
 
 import grpc
 
-from skilljail._base_client import BaseClient
+from skilljail._base_client import BaseClient, self_test_step
 from skilljail._base_stream import BaseRunStream
 from skilljail._capabilities import Capabilities
 from skilljail._errors import SkilljailError
 from skilljail._events import Event
 from skilljail._pages import Pages
+from skilljail._posture import Posture
 from skilljail._request import PreparedRun, RunOptions, prepare
 from skilljail._result import Run, RunResult
 from skilljail._status import error_from_rpc
 from skilljail._steps import Open, Pause, Read, Send, Step, Steps, Unary
 from skilljail._tls import TLS
-from skilljail.v1 import bundle_store_pb2_grpc, script_runner_pb2, script_runner_pb2_grpc
+from skilljail.v1 import admin_pb2_grpc, bundle_store_pb2_grpc, script_runner_pb2, script_runner_pb2_grpc
 
 __all__ = ["Client", "RunStream"]
 
@@ -47,6 +48,7 @@ class Client(BaseClient):
         self._channel = self._connection.channel()
         self._runner = script_runner_pb2_grpc.ScriptRunnerServiceStub(self._channel)
         self._store = bundle_store_pb2_grpc.BundleStoreServiceStub(self._channel)
+        self._admin = admin_pb2_grpc.AdminServiceStub(self._channel)
 
     def __enter__(self) -> Self:
         return self
@@ -112,6 +114,10 @@ class Client(BaseClient):
         response = self._perform(Unary("GetCapabilities", script_runner_pb2.GetCapabilitiesRequest()))
         return Capabilities.from_wire(response)
 
+    def self_test(self) -> Posture:
+        """Has the daemon try the walls of a sandbox of each image, which takes seconds. Raises OperatorOnly."""
+        return Posture.from_wire(self._perform(self_test_step()).posture)
+
     def wait_ready(self, timeout_seconds: float = 30.0) -> Capabilities:
         """Waits until the daemon answers. Raises DaemonUnavailable when it does not in time."""
         return self._drive(self._waiting(timeout_seconds))
@@ -144,8 +150,8 @@ class Client(BaseClient):
                 case Open():
                     return self._open(step)
                 case Unary():
-                    service = self._store if step.method == "FindMissing" else self._runner
-                    call = getattr(service, step.method)
+                    services = {"FindMissing": self._store, "SelfTest": self._admin}
+                    call = getattr(services.get(step.method, self._runner), step.method)
                     return call(step.request, timeout=step.timeout_seconds, wait_for_ready=step.wait_for_ready)
         except grpc.RpcError as error:
             raise error_from_rpc(error, self._connection.address) from error

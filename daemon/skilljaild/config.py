@@ -18,11 +18,13 @@ from skilljaild.limits import Limits
 from skilljaild.setting_fault import closest, settings_of, told
 
 __all__ = [
+    "AdminConfig",
     "AdmissionConfig",
     "BundleConfig",
     "Config",
     "ConfigError",
     "EngineConfig",
+    "IsolationConfig",
     "LimitSet",
     "TlsConfig",
     "load",
@@ -145,6 +147,11 @@ class EngineConfig(Section):
     """How long one call to the engine may take."""
 
 
+def _names(value: object) -> object:
+    """Names that are separated by commas."""
+    return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+
+
 class ImagesConfig(Section):
     """`[images]`: the image of each interpreter, as a reference or a digest."""
 
@@ -161,6 +168,22 @@ class AdmissionConfig(Section):
     queued_runs: Annotated[int, pydantic.Field(ge=0)] = 256
     remembered_runs: Annotated[int, pydantic.Field(ge=1)] = 1_000
     """Finished runs that GetRun and ListRuns still know."""
+
+
+class IsolationConfig(Section):
+    """`[isolation]`: what the operator demands of the host, beyond what every run needs."""
+
+    minimum: Literal["container", "gvisor", "vm"] = "container"
+    """What must stand between a sandbox and the host's kernel, as a self-test sees it."""
+    strict: bool = False
+    """Refuses to start where anything is known to be bad."""
+
+
+class AdminConfig(Section):
+    """`[admin]`: who may call AdminService over TLS. On a unix socket and on loopback everybody may."""
+
+    tenants: Annotated[tuple[str, ...], pydantic_settings.NoDecode, pydantic.BeforeValidator(_names)] = ()
+    """Common names of the operators' certificates. In a flag or a variable separated by commas."""
 
 
 class BundleConfig(Section):
@@ -225,6 +248,8 @@ class Config(pydantic_settings.BaseSettings):
     limits: LimitsConfig = LimitsConfig()
     admission: AdmissionConfig = AdmissionConfig()
     bundles: BundleConfig = BundleConfig()
+    isolation: IsolationConfig = IsolationConfig()
+    admin: AdminConfig = AdminConfig()
     log: LogConfig = LogConfig()
 
     @classmethod

@@ -10,30 +10,43 @@ from skilljaild import __version__
 from skilljaild.bundles.store import BlobStores
 from skilljaild.catalogue import Catalogue
 from skilljaild.config import Config, EngineConfig
-from skilljaild.engines.base import Engine, EngineError, EngineReport
+from skilljaild.engines.base import Engine, EngineError, EngineReport, EngineUnavailable
 from skilljaild.engines.docker import DockerEngine
 from skilljaild.engines.floor import container_floor
+from skilljaild.errors import Refusal
 from skilljaild.instance import instance
+from skilljaild.posture.examiner import Examiner
+from skilljaild.posture.posture import Demands, Posture
+from skilljaild.posture.self_test import SelfTest
 from skilljaild.reaper import Reaper
 from skilljaild.runs.admission import Admission
+from skilljaild.runs.level import IsolationLevel
 from skilljaild.runs.registry import RunRegistry
 from skilljaild.runs.run import RunContext
+from skilljaild.service.admin import Admin
 from skilljaild.service.bundle_store import BundleStore
 from skilljaild.service.script_runner import ScriptRunner
 from skilljaild.service.server import Server
 
-__all__ = ["PostureError", "make_engine", "serve"]
+__all__ = ["PostureError", "make_engine", "make_examiner", "serve"]
 
 log = structlog.get_logger()
 
 
 class PostureError(Exception):
-    """This host lacks what every run needs; the message names each thing and its mend."""
+    """This host lacks what every run needs, or what the operator demands; the message names each thing and its mend."""
 
 
 def make_engine(config: EngineConfig) -> Engine:
     """The engine of the configuration. Nothing is contacted yet."""
     return DockerEngine(config.url, config.runtime, config.timeout_seconds)
+
+
+def make_examiner(config: Config, engine: Engine, owner: str, catalogue: Catalogue, admission: Admission) -> Examiner:
+    """What tests the host, with the demands of the configuration."""
+    demands = Demands(IsolationLevel[config.isolation.minimum.upper()], config.isolation.strict)
+    self_test = SelfTest(engine, owner, config.limits.ceiling.limits())
+    return Examiner(engine, catalogue, admission, self_test, demands)
 
 
 async def serve(config: Config) -> None:
@@ -65,25 +78,72 @@ async def _probe(engine: Engine) -> EngineReport:
     if report.missing:
         lines = "\n".join(f"  {one}" for one in report.missing)
         raise PostureError(f"This engine cannot hold what every run needs. It lacks:\n{lines}")
-    for warning in report.warnings:
-        log.warning("posture", engine=report.product, warning=warning)
     return report
+
+
+async def _self_test(config: Config, examiner: Examiner, report: EngineReport, stop: asyncio.Event) -> bool:
+    """Refuses to start where the walls do not hold. False when the daemon was stopped meanwhile."""
+    test = asyncio.create_task(examiner.at_start(report, config.admission.concurrent_runs), name="self-test")
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([test, stopped], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (test, stopped):
+            task.cancel()
+        await asyncio.wait([test, stopped])
+    if test.cancelled():
+        return False
+    posture = _engine_error_of(test)
+    _tell(posture)
+    if posture.faults:
+        lines = "\n".join(f"  {one}" for one in posture.faults)
+        raise PostureError(f"This host does not hold what scripts need. `skilljaild doctor` tells more.\n{lines}")
+    return True
+
+
+def _engine_error_of(test: asyncio.Task[Posture]) -> Posture:
+    """The result. Raises EngineUnavailable for an engine that went away, as everything does at start."""
+    try:
+        return test.result()
+    except Refusal as refusal:
+        raise EngineUnavailable(refusal.message) from refusal
+
+
+def _tell(posture: Posture) -> None:
+    """The posture in short, and loudly what is wrong with it."""
+    report = posture.report
+    log.info(
+        "posture",
+        isolation=posture.level.name.lower() if posture.level else "unproven",
+        engine=f"{report.product} {report.version}",
+        runtime=f"{report.runtime} {report.runtime_version}".strip(),
+        kernel=report.kernel,
+        cgroup=report.cgroup_version,
+        passed=[test.interpreter for test in posture.images if test.passed],
+        failed=[test.interpreter for test in posture.images if not test.passed],
+    )
+    for finding in posture.findings:
+        log.warning("posture", severity=finding.severity.name, finding=finding.text)
 
 
 async def _serve(config: Config, engine: Engine, report: EngineReport, owner: str, stop: asyncio.Event) -> None:
     registry = RunRegistry(config.admission.remembered_runs)
-    reaper = Reaper(engine, owner, registry)
-    await reaper.sweep()
     admission = Admission(config.admission.concurrent_runs, config.admission.queued_runs)
+    catalogue = Catalogue(config.images, engine)
+    examiner = make_examiner(config, engine, owner, catalogue, admission)
+    reaper = Reaper(engine, owner, registry, examiner)
+    await reaper.sweep()
+    if not await _self_test(config, examiner, report, stop):
+        return
     stores = BlobStores(config.state_directory / "blobs", config.bundles.store_bytes)
     runner = ScriptRunner(
         config,
-        RunContext(engine, report, owner, admission),
+        RunContext(engine, report, owner, admission, examiner),
         stores,
-        Catalogue(config.images, engine),
+        catalogue,
         registry,
     )
-    server = Server(config, runner, BundleStore(stores, tls=config.tls is not None))
+    server = Server(config, runner, BundleStore(stores, tls=config.tls is not None), Admin(config, examiner))
     address = await server.start()
     watch = asyncio.create_task(reaper.watch(), name="reaper")
     log.info("listening", address=address, version=__version__, engine=f"{report.product} {report.version}")

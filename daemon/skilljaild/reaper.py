@@ -2,11 +2,11 @@
 
 import asyncio
 import time
+from typing import Protocol
 
 import structlog
 
 from skilljaild.engines.base import Engine, EngineError, EngineUnavailable
-from skilljaild.runs.registry import RunRegistry
 
 __all__ = ["Reaper"]
 
@@ -15,19 +15,28 @@ PERIOD_SECONDS = 30.0
 log = structlog.get_logger()
 
 
+class Owner(Protocol):
+    """Who has sandboxes: the registry of runs, the examiner."""
+
+    def under_way(self) -> frozenset[str]:
+        """Ids of the runs, and of what else a sandbox is made for, that may have one now."""
+        ...
+
+
 class Reaper:
     """Looks after the sandboxes with this daemon's label. Nothing else on the engine is ever touched."""
 
-    def __init__(self, engine: Engine, owner: str, registry: RunRegistry) -> None:
+    def __init__(self, engine: Engine, owner: str, *owners: Owner) -> None:
+        """`owner`: for the label; `owners`: whose sandboxes are wanted."""
         self._engine = engine
         self._owner = owner
-        self._registry = registry
+        self._owners = owners
 
     async def sweep(self) -> int:
         """Destroys each sandbox without a run, or past its deadline. Returns how many. May raise EngineError."""
         # The list first: a run that starts meanwhile is in the set, whose sandbox may not be in the list.
         sandboxes = await self._engine.list_owned(self._owner)
-        runs = self._registry.under_way()
+        runs = frozenset[str]().union(*(one.under_way() for one in self._owners))
         unwanted = [one for one in sandboxes if one.run_id not in runs or one.deadline < time.time()]
         for sandbox in unwanted:
             log.warning("destroying an orphaned sandbox", sandbox=sandbox.sandbox_id, run=sandbox.run_id)

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import json
 import os
 import stat
 import subprocess
@@ -9,7 +10,16 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from skilljail import Capabilities, Client, SkilljailError, __version__
+from skilljail import (
+    Capabilities,
+    Client,
+    ImageSelfTest,
+    IsolationLevel,
+    Posture,
+    Severity,
+    SkilljailError,
+    __version__,
+)
 from skilljail.cli.daemon_extra import INSTALL, daemon_command, missing_packages
 from skilljail.cli.parser import add_connection_options
 from skilljail.cli.terminal import one_line
@@ -18,19 +28,21 @@ __all__ = ["add_command"]
 
 _DESCRIPTION = """\
 Look at everything that a run needs, from here to the sandbox, one line for each thing: whether it is there and, where
-it is not, what to do. Where the packages of the daemon are installed and the daemon is local, `skilljaild doctor`
-looks at the engine, too. Nothing is changed and no script is run.
+it is not, what to do. An operator's doctor has the daemon try the walls of a sandbox of each image, which takes
+seconds. Where no daemon answers, its packages are installed and it would be local, `skilljaild doctor` looks instead.
+Nothing else is changed, and no script of anybody is run.
 """
 
 _EPILOG = """\
 marks:
   ok    it is there
   warn  it is not as it should be, and scripts can run
-  MISS  it is missing, and scripts cannot run
+  MISS  it is missing or does not hold, and scripts cannot run
+  --    it was not looked at
 
 exit status:
   0  nothing is missing
-  1  something is
+  1  something is missing, or does not hold
 """
 
 _ANSWER_SECONDS = 5.0
@@ -40,9 +52,18 @@ _ANSWER_SECONDS = 5.0
 class Finding:
     """One line of the report."""
 
-    mark: Literal["ok  ", "warn", "MISS"]
+    mark: Literal["ok  ", "warn", "MISS", "--  "]
     thing: str
     detail: str
+
+
+@dataclasses.dataclass(slots=True)
+class Seen:
+    """What was found on the way."""
+
+    daemon: bool = False
+    """Whether one answered."""
+    posture: Posture | None = None
 
 
 def add_command(commands: Any) -> None:
@@ -50,21 +71,36 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "doctor", help="see what is there and what is missing", description=_DESCRIPTION, epilog=_EPILOG
     )
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object: findings, and posture as the daemon tells it, or null"
+    )
     add_connection_options(parser)
     parser.set_defaults(perform=_perform, parser=parser, takes_rest=False)
 
 
 def _perform(options: argparse.Namespace) -> int:
-    missing = False
-    for finding in _examine(options):
-        print(f"{finding.mark}  {one_line(finding.thing)}: {one_line(finding.detail)}", flush=True)
-        missing = missing or finding.mark == "MISS"
-    if _is_local(options):
+    seen = Seen()
+    findings = []
+    for finding in _examine(options, seen):
+        findings.append(finding)
+        if not options.json:
+            print(f"{finding.mark}  {one_line(finding.thing)}: {one_line(finding.detail)}", flush=True)
+    missing = any(one.mark == "MISS" for one in findings)
+    if options.json:
+        print(_json(findings, seen.posture))
+    elif not seen.daemon and _is_local(options):
+        # One that answers has told all that its command would find out.
         missing = _ask_daemon_command() or missing
     return 1 if missing else 0
 
 
-def _examine(options: argparse.Namespace) -> Iterator[Finding]:
+def _json(findings: list[Finding], posture: Posture | None) -> str:
+    told = [{"mark": one.mark.strip(), "thing": one.thing, "detail": one.detail} for one in findings]
+    whole = None if posture is None else dataclasses.asdict(posture)
+    return json.dumps({"findings": told, "posture": whole}, indent=2, default=str)
+
+
+def _examine(options: argparse.Namespace, seen: Seen) -> Iterator[Finding]:
     yield Finding("ok  ", "client", f"skilljail {__version__}, Python {sys.version.split()[0]}")
     try:
         with Client(options.address, insecure=options.insecure) as client:
@@ -75,10 +111,11 @@ def _examine(options: argparse.Namespace) -> Iterator[Finding]:
             # To wait for a socket that is closed to us is useless; the error of a plain call says what to do.
             closed = socket is None and client.address.startswith("unix:")
             capabilities = client.capabilities() if closed else client.wait_ready(_ANSWER_SECONDS)
+            seen.daemon = True
+            yield from _daemon(capabilities)
+            yield from _self_test(client, capabilities, seen)
     except SkilljailError as error:
         yield Finding("MISS", "daemon", str(error))
-        return
-    yield from _daemon(capabilities)
 
 
 def _origin(options: argparse.Namespace) -> str:
@@ -116,8 +153,6 @@ def _daemon(capabilities: Capabilities) -> Iterator[Finding]:
     )
     engine = capabilities.engine
     yield Finding("ok  ", "engine", f"{engine.name} {engine.version}, runtime {engine.runtime}")
-    for warning in engine.warnings:
-        yield Finding("warn", "engine", warning)
     for one in capabilities.interpreters:
         if one.available:
             yield Finding("ok  ", f"interpreter {one.name}", f"{one.version} in {one.image}")
@@ -125,6 +160,40 @@ def _daemon(capabilities: Capabilities) -> Iterator[Finding]:
             yield Finding("warn", f"interpreter {one.name}", one.unavailable_reason)
     if not any(one.available for one in capabilities.interpreters):
         yield Finding("MISS", "interpreters", "there is none at all; build them with `skilljail images build`")
+
+
+def _self_test(client: Client, capabilities: Capabilities, seen: Seen) -> Iterator[Finding]:
+    """What the daemon's self-test shows; to whom it shows nothing, what everybody may know."""
+    try:
+        posture = seen.posture = client.self_test()
+    except SkilljailError as error:
+        yield Finding("--  ", "self-test", str(error))
+        for warning in capabilities.engine.warnings:
+            yield Finding("warn", "posture", warning)
+        return
+    yield from (_image(test, posture) for test in posture.images)
+    for one in posture.findings:
+        text = f"{one.subject}: {one.message}" + (f" ({one.source})" if one.source else "")
+        yield Finding("ok  " if one.severity is Severity.INFO else "warn", "posture", text)
+
+
+def _image(test: ImageSelfTest, posture: Posture) -> Finding:
+    """One line for an image: what holds, or everything that does not."""
+    thing = f"self-test {test.interpreter}"
+    if test.fault:
+        return Finding("MISS", thing, f"it could not be done: {test.fault}")
+    if not test.passed:
+        failing = "; ".join(f"{one.name} (seen: {one.seen})" for one in test.failing)
+        return Finding("MISS", thing, f"this does not hold: {failing}")
+    level = test.isolation_level.lower()
+    if _RANKS.get(test.isolation_level, 0) < _RANKS.get(posture.isolation_minimum, 0):
+        return Finding(
+            "MISS", thing, f"isolation {level}, and isolation.minimum is {posture.isolation_minimum.lower()}"
+        )
+    return Finding("ok  ", thing, f"{len(test.controls)} controls hold, isolation {level}")
+
+
+_RANKS = {level: rank for rank, level in enumerate(IsolationLevel)}
 
 
 def _is_local(options: argparse.Namespace) -> bool:

@@ -6,30 +6,39 @@ import dataclasses
 import json
 import os
 import sys
+import time
 from typing import Any
 
-from skilljaild.catalogue import Catalogue
+from skilljaild.catalogue import Catalogue, CatalogueEntry
 from skilljaild.cli.flags import add_config_flags, config_of
 from skilljaild.config import Config, ConfigError
-from skilljaild.daemon import make_engine
-from skilljaild.engines.base import Engine, EngineError
+from skilljaild.daemon import make_engine, make_examiner
+from skilljaild.engines.base import Engine, EngineError, EngineReport
 from skilljaild.engines.floor import FloorError, container_floor
 from skilljaild.errors import Refusal
 from skilljaild.interpreters import INTERPRETERS
+from skilljaild.log import set_up_log
+from skilljaild.posture.posture import Posture
+from skilljaild.posture.self_test import ImageTest
+from skilljaild.runs.admission import Admission
 
 __all__ = ["add_parser"]
 
 DESCRIPTION = """\
 Looks at what the daemon needs on this host, one line for each thing: whether it is there and, where it is not, what
-to do. Nothing is changed and no script is run.
+to do. It makes a sandbox of each image, tries its walls from inside, as `skilljaild serve` does when it starts, and
+destroys it again. Nothing else is changed, and no script of anybody is run. No daemon need be running.
 """
 
 EPILOG = """\
 exit status:
   0  everything that is needed is there (warnings allowed)
-  1  something that is needed is missing
+  1  something that is needed is missing, or does not hold: `skilljaild serve` would refuse to start
   2  the configuration is wrong
 """
+
+OWNER = "doctor"
+"""In the label of its sandboxes. They are not the daemon's, whose reaper would take them for orphans."""
 
 MARKS = {"ok": "ok  ", "warning": "warn", "missing": "MISS"}
 
@@ -63,6 +72,7 @@ def _run(options: argparse.Namespace) -> int:
     except (ConfigError, argparse.ArgumentTypeError) as error:
         print(f"skilljaild: {error}", file=sys.stderr)
         return 2
+    set_up_log(config.log)
     findings = asyncio.run(_examine(config))
     if options.json:
         print(json.dumps([dataclasses.asdict(one) for one in findings], indent=2))
@@ -76,9 +86,14 @@ async def _examine(config: Config) -> list[Finding]:
     findings = [_floor(), _state_directory(config)]
     engine = make_engine(config.engine)
     try:
-        findings += await _engine(engine)
-        if all(one.state != "missing" for one in findings if one.thing == "engine"):
-            findings += await _interpreters(config, engine)
+        report = await engine.probe()
+        findings += _engine(report)
+        if not report.missing:
+            findings += await _sandboxes(config, engine, report)
+    except EngineError as error:
+        findings.append(Finding("missing", "engine", str(error)))
+    except Refusal as refusal:  # the engine answered before, and does not any more
+        findings.append(Finding("missing", "engine", refusal.message))
     finally:
         await engine.close()
     return findings
@@ -100,32 +115,52 @@ def _state_directory(config: Config) -> Finding:
     return Finding("missing", "state directory", f"{existing} cannot be written; name another with --state-dir")
 
 
-async def _engine(engine: Engine) -> list[Finding]:
-    try:
-        report = await engine.probe()
-    except EngineError as error:
-        return [Finding("missing", "engine", str(error))]
+def _engine(report: EngineReport) -> list[Finding]:
     version = f"{report.runtime} {report.runtime_version}".strip()
     about = f"{report.product} {report.version}, {version}, kernel {report.kernel}, cgroup v{report.cgroup_version}"
     return [
         Finding("ok", "engine", about),
         *(Finding("missing", "engine control", one) for one in report.missing),
-        *(Finding("warning", "posture", one) for one in report.warnings),
     ]
 
 
-async def _interpreters(config: Config, engine: Engine) -> list[Finding]:
+async def _sandboxes(config: Config, engine: Engine, report: EngineReport) -> list[Finding]:
+    """What the images are, and what is seen from inside of them."""
     catalogue = Catalogue(config.images, engine)
-    findings: list[Finding] = []
-    for name in INTERPRETERS:
-        try:
-            entry = await catalogue.entry(name)
-        except Refusal as refusal:  # the engine answered before, and does not any more
-            return [*findings, Finding("missing", "engine", refusal.message)]
-        if entry.image is None:
-            findings.append(Finding("warning", f"interpreter {name}", entry.fault))
-        else:
-            findings.append(Finding("ok", f"interpreter {name}", f"{entry.version} in {entry.reference}"))
+    findings = [_interpreter(name, await catalogue.entry(name)) for name in INTERPRETERS]
     if all(one.state == "warning" for one in findings):
         findings.append(Finding("missing", "interpreters", "there is no image at all; run `skilljail images build`"))
-    return findings
+    await _sweep(engine)
+    admission = Admission(config.admission.concurrent_runs, 0)
+    examiner = make_examiner(config, engine, OWNER, catalogue, admission)
+    return findings + _posture(await examiner.at_start(report, config.admission.concurrent_runs))
+
+
+def _interpreter(name: str, entry: CatalogueEntry) -> Finding:
+    if entry.image is None:
+        return Finding("warning", f"interpreter {name}", entry.fault)
+    return Finding("ok", f"interpreter {name}", f"{entry.version} in {entry.reference}")
+
+
+async def _sweep(engine: Engine) -> None:
+    """Destroys what a doctor that was killed has left. One that is under way keeps its sandboxes."""
+    for sandbox in await engine.list_owned(OWNER):
+        if sandbox.deadline < time.time():
+            await engine.destroy(sandbox.sandbox_id)
+
+
+def _posture(posture: Posture) -> list[Finding]:
+    """What holds, why the daemon would not start, and what an operator should know."""
+    faults = posture.faults
+    known = posture.findings if posture.images else posture.report.findings  # that there is no image is told already
+    return [
+        *(_image(test) for test in posture.images if test.passed),
+        *(Finding("missing", "posture", fault) for fault in faults),
+        *(Finding("warning", "posture", one.text) for one in known if not any(one.text in fault for fault in faults)),
+    ]
+
+
+def _image(test: ImageTest) -> Finding:
+    level = test.level.name.lower() if test.level else "unproven"
+    detail = f"{len(test.controls)} controls hold in its sandbox, isolation {level}, {test.seconds:.1f} s"
+    return Finding("ok", f"self-test {test.interpreter}", detail)

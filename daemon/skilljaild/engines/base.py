@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Protocol
 
+from skilljaild.engines.finding import Finding, Severity
 from skilljaild.limits import Limits
 
 __all__ = [
@@ -52,8 +53,18 @@ class EngineReport:
     cgroup_version: int
     missing: tuple[str, ...]
     """Controls that every run needs and that it lacks, each with its mend. The daemon starts only when empty."""
-    warnings: tuple[str, ...]
-    """What an operator should know: known-bad versions, weaker controls."""
+    findings: tuple[Finding, ...]
+    """What an operator should know, worst first: known-bad versions, weaker controls."""
+    user_namespace: bool = False
+    """Whether sandboxes run in a user namespace of their own."""
+    lsms: tuple[str, ...] = ()
+    """Linux security modules that confine sandboxes, such as `apparmor`."""
+    rootless: bool = False
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The findings that are more than good to know, a sentence each."""
+        return tuple(one.text for one in self.findings if one.severity >= Severity.WARNING)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,6 +1,12 @@
-"""Versions with known holes. Facts with their source; a version that is not here is not promised to be good."""
+"""Versions with known holes. Facts with their source; a version that is not here is not promised to be good.
+
+Distributions mend holes without a new number. What is found here is therefore what the number says; an operator who
+knows better leaves `isolation.strict` off.
+"""
 
 import re
+
+from skilljaild.engines.finding import Finding, Severity
 
 __all__ = ["known_bad"]
 
@@ -18,24 +24,27 @@ _FIXED: dict[str, list[tuple[tuple[tuple[int, ...], ...], str, str]]] = {
         (((29, 4, 3),), "AF_ALG sockets are open by default (our own profile closes them)", "CVE-2026-31431"),
         (
             ((29, 5, 1),),
-            "compressed archives run programs of the container (we never use them)",
-            "CVE-2026-41567",
+            "copying to or from a container can run its programs and leave it (we never copy)",
+            "CVE-2026-41567, -41568, -42306",
         ),
+        (((29, 7, 0),), "unpacking an archive can leave its folder (we never have one unpacked)", "CVE-2026-17106"),
     ],
 }
 
 
-def known_bad(product: str, version: str, runtime: str, runtime_version: str) -> list[str]:
-    """One sentence for each known hole of an engine and its runtime; what is unknown is said to be so."""
+def known_bad(product: str, version: str, runtime: str, runtime_version: str) -> list[Finding]:
+    """Each known hole of an engine and its runtime; what does not tell its version is said to do so."""
     found = []
     for name, number in ((product, version), (runtime, runtime_version)):
         if name in _FIXED and not _parts(number):
-            found.append(f"{name}: the engine does not tell its version; see to it that it is a current one")
+            message = "the engine does not tell its version; see to it that it is a current one"
+            found.append(Finding(Severity.KNOWN_BAD, name, message))
             continue
         for good, hole, source in _FIXED.get(name, []):
             if not _is_good(_parts(number), good):
                 wanted = " or ".join(".".join(map(str, one)) for one in good)
-                found.append(f"{name} {number}: {hole} ({source}); update to {wanted}")
+                message = f"{hole}; update to {wanted}"
+                found.append(Finding(Severity.KNOWN_BAD, f"{name} {number}", message, source))
     return found
 
 

@@ -37,6 +37,7 @@ from skilljaild.runs.events import (
     Started,
     Usage,
 )
+from skilljaild.runs.gate import Gate
 from skilljaild.runs.order import Order
 from skilljaild.runs.outcome import WITH_EXIT_CODE, decide
 from skilljaild.runs.pipe import EventPipe
@@ -74,6 +75,7 @@ class RunContext:
     report: EngineReport
     owner: str
     admission: Admission
+    gate: Gate
 
 
 class Run:
@@ -182,7 +184,9 @@ class Run:
                     "the skill was dropped from the store while the run waited; upload it and try again",
                     missing=tuple(Violation(digest, "dropped") for digest in missing),
                 )
+            await self._context.gate.admit(self.policy.interpreter, self._image, self._ticket.place)
             async with open_sandbox(self._context.engine, self._spec()) as sandbox:
+                self._context.gate.check(sandbox.facts)
                 self._phases.claimed = self._lap()
                 await self._in_time("staging the skill", self._stage(sandbox))
                 self._phases.staged = self._lap()

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -30,6 +30,8 @@ class Sandbox:
     sandbox_id: str
     conversation: Conversation
     verified: tuple[str, ...]
+    facts: dict[str, Any]
+    """What init read about its confinement, see `skilljail_init.isolation`."""
 
 
 async def uninterrupted(work: Awaitable[T]) -> T:
@@ -59,7 +61,7 @@ async def open_sandbox(engine: Engine, spec: SandboxSpec) -> AsyncIterator[Sandb
         verified = check_from_inside(facts, spec.limits, spec.place)
         if level_of(facts) is IsolationLevel.GVISOR:
             await engine.confirm(sandbox_id, spec)
-        yield Sandbox(sandbox_id, conversation, verified)
+        yield Sandbox(sandbox_id, conversation, verified, facts)
     finally:
         await uninterrupted(_destroy(engine, sandbox_id, spec.run_id))
 

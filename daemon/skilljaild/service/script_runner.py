@@ -18,6 +18,7 @@ from skilljaild.runs.order import OrderDesk
 from skilljaild.runs.registry import RunRegistry
 from skilljaild.runs.run import Run, RunContext
 from skilljaild.service.convert import event_message, limits_message, run_message, run_request
+from skilljaild.service.convert_posture import level_number
 from skilljaild.service.identity import tenant_of
 from skilljaild.service.status import refusing_stream, refusing_unary
 
@@ -164,6 +165,7 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
                 version=f"{self._context.report.product} {self._context.report.version}",
                 runtime=self._context.report.runtime,
                 warnings=self._context.report.warnings,
+                isolation_level=level_number(self._context.gate.level),
             ),
             concurrent_runs_max=config.admission.concurrent_runs,
             queued_runs_max=config.admission.queued_runs,
@@ -171,13 +173,14 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
 
     async def _interpreter(self, name: str) -> script_runner_pb2.Interpreter:
         entry = await self._catalogue.entry(name)
+        fault = entry.fault if entry.image is None else self._context.gate.fault(entry.image)
         return script_runner_pb2.Interpreter(
             name=name,
-            available=entry.image is not None,
+            available=not fault,
             version=entry.version,
             image=entry.reference,
             image_digest=entry.image.digest if entry.image else "",
-            unavailable_reason=entry.fault,
+            unavailable_reason=fault,
             suffixes=INTERPRETERS[name].suffixes,
         )
 

@@ -11,9 +11,17 @@ from collections.abc import Iterator
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from skilljail.v1 import bundle_store_pb2, bundle_store_pb2_grpc, script_runner_pb2, script_runner_pb2_grpc
+from skilljail.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    bundle_store_pb2,
+    bundle_store_pb2_grpc,
+    script_runner_pb2,
+    script_runner_pb2_grpc,
+)
 
 from skilljaild.config import Config, TlsConfig
+from skilljaild.service.admin import Admin
 from skilljaild.service.bundle_store import BundleStore
 from skilljaild.service.script_runner import ScriptRunner
 
@@ -40,6 +48,7 @@ _OPTIONS = [
 
 _RUNNER = script_runner_pb2.DESCRIPTOR.services_by_name["ScriptRunnerService"].full_name
 _STORE = bundle_store_pb2.DESCRIPTOR.services_by_name["BundleStoreService"].full_name
+_ADMIN = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 
 
 class ListenError(Exception):
@@ -49,15 +58,16 @@ class ListenError(Exception):
 class Server:
     """The services on one address."""
 
-    def __init__(self, config: Config, runner: ScriptRunner, store: BundleStore) -> None:
+    def __init__(self, config: Config, runner: ScriptRunner, store: BundleStore, admin: Admin) -> None:
         self._config = config
         self._socket: pathlib.Path | None = None
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
         script_runner_pb2_grpc.add_ScriptRunnerServiceServicer_to_server(runner, self._server)
         bundle_store_pb2_grpc.add_BundleStoreServiceServicer_to_server(store, self._server)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (_RUNNER, _STORE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        names = (_RUNNER, _STORE, _ADMIN, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
 
     async def start(self) -> str:
@@ -98,7 +108,7 @@ class Server:
             _remove(self._socket)
 
     async def _serving(self, status: int) -> None:
-        for service in ("", _RUNNER, _STORE):
+        for service in ("", _RUNNER, _STORE, _ADMIN):
             await self._health.set(service, status)
 
 

@@ -18,12 +18,14 @@ from skilljaild.engines.base import (
     SandboxSpec,
     SandboxStats,
 )
+from skilljaild.engines.finding import Finding, Severity
 
 from .facts import good_facts
 
-__all__ = ["EXITED", "REPORT", "Box", "FakeEngine", "FakeStream", "Init", "ready", "serve_script", "staged"]
+__all__ = ["EXITED", "FINDING", "REPORT", "Box", "FakeEngine", "FakeStream", "Init", "ready", "serve_script", "staged"]
 
-REPORT = EngineReport("docker", "Docker", "29.0.0", "runc", "1.3.4", "6.18", 2, (), ("no LSM",))
+FINDING = Finding(Severity.WARNING, "no LSM", "load one")
+REPORT = EngineReport("docker", "Docker", "29.7.0", "runc", "1.3.4", "6.18", 2, (), (FINDING,))
 
 EXITED: dict[str, object] = {
     "cause": "exited",

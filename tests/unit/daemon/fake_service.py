@@ -7,18 +7,21 @@ from typing import Any
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
-from skilljail.v1 import bundle_store_pb2_grpc, script_runner_pb2_grpc
+from skilljail.v1 import admin_pb2_grpc, bundle_store_pb2_grpc, script_runner_pb2_grpc
 from skilljaild.bundles.store import BlobStores
 from skilljaild.catalogue import Catalogue
 from skilljaild.config import load
+from skilljaild.daemon import make_examiner
 from skilljaild.runs.admission import Admission
 from skilljaild.runs.registry import RunRegistry
 from skilljaild.runs.run import RunContext
+from skilljaild.service.admin import Admin
 from skilljaild.service.bundle_store import BundleStore
 from skilljaild.service.script_runner import ScriptRunner
 from skilljaild.service.server import Server
 
 from .fake_engine import REPORT, FakeEngine
+from .open_gate import OpenGate
 
 __all__ = ["Service", "reason_of", "serving"]
 
@@ -34,14 +37,18 @@ class Service:
         self.registry = RunRegistry(self.config.admission.remembered_runs)
         admission = Admission(self.config.admission.concurrent_runs, self.config.admission.queued_runs)
         self.stores = BlobStores(directory / "blobs", self.config.bundles.store_bytes)
+        self.gate = OpenGate()
+        catalogue = Catalogue(self.config.images, self.engine)
         runner = ScriptRunner(
             self.config,
-            RunContext(self.engine, REPORT, "owner", admission),
+            RunContext(self.engine, REPORT, "owner", admission, self.gate),
             self.stores,
-            Catalogue(self.config.images, self.engine),
+            catalogue,
             self.registry,
         )
-        self.server = Server(self.config, runner, BundleStore(self.stores, tls=self.config.tls is not None))
+        store = BundleStore(self.stores, tls=self.config.tls is not None)
+        admin = Admin(self.config, make_examiner(self.config, self.engine, "owner", catalogue, admission))
+        self.server = Server(self.config, runner, store, admin)
         self.address = ""
         self.channel: grpc.aio.Channel | None = None
 
@@ -54,6 +61,11 @@ class Service:
     def runner(self) -> Any:
         """A stub of ScriptRunnerService."""
         return script_runner_pb2_grpc.ScriptRunnerServiceStub(self._connection())
+
+    @property
+    def admin(self) -> Any:
+        """A stub of AdminService."""
+        return admin_pb2_grpc.AdminServiceStub(self._connection())
 
     @property
     def store(self) -> Any:

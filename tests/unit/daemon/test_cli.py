@@ -5,15 +5,18 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 import skilljaild
+import structlog
 from skilljaild import images
 from skilljaild.cli import main
-from skilljaild.engines.base import EngineUnavailable, Image
+from skilljaild.engines.base import EngineUnavailable, Image, OwnedSandbox
 from skilljaild.engines.floor import FloorError
 
-from .fake_engine import FakeEngine
+from .fake_engine import FINDING, FakeEngine
+from .probed import probed
 
 NO_ENGINE = "unix:///nowhere/engine.sock"
 
@@ -23,6 +26,14 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing from the environment of whoever runs the tests."""
     for name in [name for name in os.environ if name.startswith("SKILLJAILD_")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def no_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A log that is set up in our process would outlive the test."""
+    monkeypatch.setattr("skilljaild.cli.doctor.set_up_log", lambda _: None)
+    with structlog.testing.capture_logs():
+        yield
 
 
 class Ended:
@@ -197,3 +208,74 @@ def test_the_doctor_tells_what_is_there_and_what_to_do_about_the_rest(
         ("missing", "engine"),
     ]
     assert lines[2] == f"MISS  engine: {findings[2]['detail']}"
+
+
+class Seen:
+    """What the doctor says of an engine in memory."""
+
+    def __init__(
+        self,
+        capture: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        directory: pathlib.Path,
+        engine: FakeEngine,
+        *words: str,
+    ) -> None:
+        monkeypatch.setattr("skilljaild.cli.doctor.make_engine", lambda _: engine)
+        done = Ended(capture, "doctor", "--state-dir", str(directory / "state"), *words)
+        assert done.stderr == ""
+        assert not (directory / "state").exists()
+        assert engine.live == {}
+        self.status = done.status
+        self.lines = done.stdout.splitlines()
+
+
+def test_the_doctor_tests_each_image_itself_and_leaves_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = FakeEngine(probed())
+    seen = Seen(capsys, monkeypatch, tmp_path, engine)
+    assert seen.status == 0
+    tests = [line for line in seen.lines if line.startswith("ok    self-test ")]
+    assert [line.split()[2].rstrip(":") for line in tests] == ["python", "node", "bash", "pwsh"]
+    assert all("controls hold in its sandbox, isolation container" in line for line in tests)
+    assert seen.lines[-1] == f"warn  posture: {FINDING.text}"
+    assert {spec.owner for spec in engine.specs} == {"doctor"}
+
+
+def test_the_doctor_says_what_keeps_the_daemon_from_starting_and_nothing_twice(
+    capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    demands = ("--set", "isolation.minimum=gvisor", "--set", "isolation.strict=true")
+    seen = Seen(capsys, monkeypatch, tmp_path, FakeEngine(probed()), *demands)
+    assert seen.status == 1
+    assert [line.split(":")[1] for line in seen.lines if line.startswith("MISS")] == [" python (skilljail/python"]
+    assert "its isolation is container, and isolation.minimum is gvisor" in "".join(seen.lines)
+    seen = Seen(capsys, monkeypatch, tmp_path, FakeEngine(probed(no_bpf="it worked (3)")))
+    assert seen.status == 1
+    assert sum("no bpf (seen: it worked (3))" in line for line in seen.lines) == 1
+    engine = FakeEngine(probed())
+    engine.images = {}
+    seen = Seen(capsys, monkeypatch, tmp_path, engine)
+    assert seen.status == 1
+    assert [line for line in seen.lines if "there is no image" in line and "at all" in line] == [
+        "MISS  interpreters: there is no image at all; run `skilljail images build`"
+    ]
+    assert not any("unproven" in line for line in seen.lines)
+
+
+def test_the_doctor_removes_what_one_that_was_killed_has_left(
+    capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = FakeEngine(probed())
+    engine.owned = [OwnedSandbox("old", "1", 0), OwnedSandbox("of one under way", "2", 1 << 40)]
+    Seen(capsys, monkeypatch, tmp_path, engine)
+    assert "list_owned doctor" in engine.calls
+    assert "old" in engine.destroyed
+    assert "of one under way" not in engine.destroyed
+
+
+def test_help_of_the_doctor_names_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    text = Ended(capsys, "doctor", "--help").stdout
+    for part in ("\n  0  ", "\n  1  ", "\n  2  ", "would refuse to start"):
+        assert part in text

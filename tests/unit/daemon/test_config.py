@@ -336,3 +336,24 @@ def test_another_socket_mode_is_refused(mode: str) -> None:
 def test_a_setting_without_a_value_is_refused() -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r"--set listen: write it as NAME=VALUE"):
         from_flags("--set", "listen")
+
+
+def test_nothing_is_demanded_and_nobody_is_an_operator_over_tls_by_default() -> None:
+    config = load(None, {})
+    assert (config.isolation.minimum, config.isolation.strict, config.admin.tenants) == ("container", False, ())
+
+
+def test_operators_are_a_list_in_a_file_and_separated_by_commas_elsewhere(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text('[admin]\ntenants = ["ops, and more", "sre"]\n')
+    assert load(file, {}).admin.tenants == ("ops, and more", "sre")
+    assert load(None, {"admin": {"tenants": "ops, sre,"}}).admin.tenants == ("ops", "sre")
+    monkeypatch.setenv("SKILLJAILD_ADMIN__TENANTS", "ops,sre")
+    assert load(None, {}).admin.tenants == ("ops", "sre")
+
+
+def test_a_level_that_there_is_not_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"isolation\.minimum.*'container', 'gvisor' or 'vm'"):
+        load(None, {"isolation": {"minimum": "kata"}})

@@ -35,6 +35,7 @@ from skilljaild.service.convert import run_request
 from .attempt import attempt
 from .facts import LIMITS
 from .fake_engine import REPORT, FakeEngine
+from .open_gate import OpenGate
 
 IMAGES = sandbox_images_directory()
 FLOOR_FILE = tomllib.loads((IMAGES / "floor.toml").read_text())
@@ -174,7 +175,7 @@ def spec_of(request: script_runner_pb2.RunScriptRequest, directory: pathlib.Path
     order = attempt(lambda: DESK.check(run_request(request), store))
     if isinstance(order, Refusal):
         return order
-    context = RunContext(FakeEngine(), REPORT, "owner", Admission(1, 1))
+    context = RunContext(FakeEngine(), REPORT, "owner", Admission(1, 1), OpenGate())
     return Run(RUN_ID, "tenant", order, Image("reference", DIGEST, {}), store, context)._spec()
 
 

@@ -1,15 +1,19 @@
 """The daemon's closed sets of names and those of the contract are the same."""
 
 import re
+import typing
 
 import pytest
-from skilljail.v1 import limits_pb2, run_pb2, script_runner_pb2
+from skilljail.v1 import limits_pb2, posture_pb2, run_pb2, script_runner_pb2
 from skilljail_init.frames import SkipReason
+from skilljaild.config import IsolationConfig
+from skilljaild.engines.finding import Severity
 from skilljaild.errors import Reason
 from skilljaild.interpreters import INTERPRETERS
 from skilljaild.limits import Limits
 from skilljaild.policy import AskedLimits
 from skilljaild.runs.events import Outcome, Phases, RunState
+from skilljaild.runs.level import IsolationLevel
 from skilljaild.service import convert
 
 
@@ -68,3 +72,13 @@ def test_interpreters_are_the_four_of_the_contract() -> None:
     assert list(INTERPRETERS) == ["python", "node", "bash", "pwsh"]
     suffixes = [suffix for one in INTERPRETERS.values() for suffix in one.suffixes]
     assert len(suffixes) == len(set(suffixes))
+
+
+def test_isolation_levels_are_those_of_the_contract() -> None:
+    found = {one.name: one.value for one in IsolationLevel}
+    assert values(posture_pb2.IsolationLevel, "ISOLATION_LEVEL_") == found
+    assert list(typing.get_args(IsolationConfig.model_fields["minimum"].annotation)) == [name.lower() for name in found]
+
+
+def test_severities_are_those_of_the_contract() -> None:
+    assert values(posture_pb2.Severity, "SEVERITY_") == {one.name: one.value for one in Severity}

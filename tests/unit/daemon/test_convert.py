@@ -38,6 +38,7 @@ from skilljaild.service.convert import event_message, limits_message, run_messag
 from .attempt import attempt
 from .facts import LIMITS
 from .fake_engine import REPORT, FakeEngine
+from .open_gate import OpenGate
 from .orders import make_order
 
 DIGEST = "sha256:" + "b" * 64
@@ -254,7 +255,7 @@ def test_exit_code_zero_is_set() -> None:
 
 async def test_a_run_is_told_with_what_is_known_so_far_and_without_its_arguments(tmp_path: pathlib.Path) -> None:
     order = make_order(request_id="mine", labels={"a": "b"}, argv=("--token=secret",))
-    context = RunContext(FakeEngine(), REPORT, "owner", Admission(1, 0))
+    context = RunContext(FakeEngine(), REPORT, "owner", Admission(1, 0), OpenGate())
     run = Run("id", "me", order, Image("python", DIGEST, {}), BlobStore(tmp_path, 1), context)
     message = run_message(run)
     assert message == run_pb2.Run(

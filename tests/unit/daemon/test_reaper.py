@@ -100,3 +100,12 @@ async def test_an_engine_that_is_away_at_the_start_is_told() -> None:
     engine.faults["list_owned mine"] = EngineUnavailable("away")
     with pytest.raises(EngineUnavailable):
         await reaper(engine, Registry()).sweep()
+
+
+async def test_what_any_owner_wants_is_kept() -> None:
+    engine = FakeEngine()
+    engine.owned = [OwnedSandbox(name, name, SOON) for name in ("run", "self-test", "orphan")]
+    first: Any = Registry("run")
+    second: Any = Registry("self-test")
+    assert await Reaper(engine, "mine", first, second).sweep() == 1
+    assert engine.destroyed == ["orphan"]

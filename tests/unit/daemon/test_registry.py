@@ -14,6 +14,7 @@ from skilljaild.runs.registry import RunRegistry
 from skilljaild.runs.run import Run, RunContext
 
 from .fake_engine import REPORT, FakeEngine, serve_script
+from .open_gate import OpenGate
 from .orders import make_order
 
 IMAGE = Image("skilljail/python", "sha256:" + "a" * 64, {})
@@ -30,7 +31,7 @@ class Desk:
 
     def start(self, tenant: str = "me", request_id: str = "") -> Run:
         """Starts a run whose events nobody reads: there are few enough of them."""
-        context = RunContext(self.engine, REPORT, "owner", self.admission)
+        context = RunContext(self.engine, REPORT, "owner", self.admission, OpenGate())
         order = make_order(request_id=request_id)
         return self.registry.start(
             tenant, request_id, lambda run_id: Run(run_id, tenant, order, IMAGE, self.store, context)

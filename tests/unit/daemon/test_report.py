@@ -1,14 +1,26 @@
 """What engines say about themselves, as each of them says it."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 from skilljaild.engines.base import EngineReport
 from skilljaild.engines.docker.report import engine_report, is_podman
+from skilljaild.engines.finding import Finding, Severity
 
-CGROUP_V1 = "cgroup v1: use a host with cgroup v2, which has no release_agent to escape through"
-NO_USER_NAMESPACE = "no user namespace: the sandbox's user is a user of the host; enable userns-remap or go rootless"
-NO_LSM = "no LSM: load AppArmor or SELinux for a second wall behind seccomp"
+CGROUP_V1 = Finding(
+    Severity.KNOWN_BAD,
+    "cgroup v1",
+    "socket buffers do not count as memory of a run, and there is release_agent to escape through; use a host with "
+    "cgroup v2",
+    "CVE-2022-0492",
+)
+NO_USER_NAMESPACE = Finding(
+    Severity.WARNING,
+    "no user namespace",
+    "the sandbox's user is a user of the host; enable userns-remap or go rootless",
+)
+NO_LSM = Finding(Severity.WARNING, "no LSM", "load AppArmor or SELinux for a second wall behind seccomp")
 LIMITS = {"MemoryLimit": True, "SwapLimit": True, "PidsLimit": True, "CpuCfsQuota": True}
 
 DOCKER_20 = (
@@ -45,11 +57,11 @@ DOCKER_29 = (
         "SecurityOptions": ["name=apparmor", "name=seccomp,profile=builtin", "name=cgroupns", "name=userns"],
     },
     {
-        "Version": "29.5.1",
+        "Version": "29.7.0",
         "ApiVersion": "1.52",
         "MinAPIVersion": "1.44",
         "Components": [
-            {"Name": "Engine", "Version": "29.5.1"},
+            {"Name": "Engine", "Version": "29.7.0"},
             {"Name": "containerd", "Version": "v2.2.0"},
             {"Name": "runc", "Version": "1.3.4"},
         ],
@@ -102,11 +114,36 @@ def said(engine: tuple[dict[str, Any], dict[str, Any]], **info: Any) -> tuple[di
     [
         (
             DOCKER_29,
-            EngineReport("docker", "Docker", "29.5.1", "runc", "1.3.4", "6.18.0", 2, (), ()),
+            EngineReport(
+                "docker",
+                "Docker",
+                "29.7.0",
+                "runc",
+                "1.3.4",
+                "6.18.0",
+                2,
+                (),
+                (),
+                user_namespace=True,
+                lsms=("apparmor",),
+            ),
         ),
         (
             PODMAN_5,
-            EngineReport("docker", "Podman", "5.6.0", "crun", "", "6.12.0", 2, (), ()),
+            EngineReport(
+                "docker",
+                "Podman",
+                "5.6.0",
+                "crun",
+                "",
+                "6.12.0",
+                2,
+                (),
+                (),
+                user_namespace=True,
+                lsms=("selinux",),
+                rootless=True,
+            ),
         ),
         (
             PODMAN_4,
@@ -120,6 +157,7 @@ def said(engine: tuple[dict[str, Any], dict[str, Any]], **info: Any) -> tuple[di
                 1,
                 (),
                 (CGROUP_V1, NO_USER_NAMESPACE),
+                lsms=("apparmor",),
             ),
         ),
     ],
@@ -135,7 +173,9 @@ def test_an_old_engine_is_taken_and_its_holes_are_told() -> None:
     report = engine_report(*DOCKER_20, "")
     assert (report.product, report.version, report.runtime_version) == ("Docker", "20.10.24+dfsg1", "1.1.5")
     assert report.missing == ()
-    assert [warning.split(":")[0] for warning in report.warnings] == [
+    assert (report.user_namespace, report.lsms, report.rootless) == (False, (), False)
+    assert [one.subject for one in report.findings] == [
+        "Docker 20.10.24+dfsg1",
         "Docker 20.10.24+dfsg1",
         "Docker 20.10.24+dfsg1",
         "runc 1.1.5",
@@ -144,7 +184,13 @@ def test_an_old_engine_is_taken_and_its_holes_are_told() -> None:
         "no user namespace",
         "no LSM",
     ]
-    assert report.warnings[-3:] == (CGROUP_V1, NO_USER_NAMESPACE, NO_LSM)
+    assert report.findings[-3:] == (CGROUP_V1, NO_USER_NAMESPACE, NO_LSM)
+    assert report.warnings == tuple(one.text for one in report.findings)
+
+
+def test_what_is_only_good_to_know_is_no_warning() -> None:
+    report = dataclasses.replace(engine_report(*DOCKER_29, ""), findings=(NO_LSM, Finding(Severity.INFO, "a", "b")))
+    assert report.warnings == (NO_LSM.text,)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ from skilljaild.runs.run import Run, RunContext
 
 from .facts import LIMITS, good_facts
 from .fake_engine import EXITED, REPORT, Box, FakeEngine, Init, ready, serve_script, staged
+from .open_gate import OpenGate
 from .orders import SKILL_MD, make_order, put
 
 IMAGE = Image("skilljail/python", "sha256:" + "a" * 64, {})
@@ -62,10 +63,11 @@ class Bench:
     engine: FakeEngine
     store: BlobStore
     admission: Admission
+    gate: OpenGate = dataclasses.field(default_factory=OpenGate)
 
     def run(self, limits: Limits = LIMITS, files: list[BundleFile] | None = None, **fields: Any) -> Run:
         """A run that was admitted and does not go yet."""
-        context = RunContext(self.engine, REPORT, "owner", self.admission)
+        context = RunContext(self.engine, REPORT, "owner", self.admission, self.gate)
         return Run("run-1", "me", make_order(limits, files, **fields), IMAGE, self.store, context)
 
     def check_clean(self) -> None:
@@ -790,4 +792,31 @@ async def test_a_sandbox_that_does_not_answer_is_given_up(
         result = result_of(run, events)
         assert (result.outcome, result.exit_code) == (Outcome.SANDBOX_ERROR, None)
         assert "starting the script took longer than 0.1 s" in result.message
+    bench.check_clean()
+
+
+async def test_the_gate_is_asked_in_the_runs_own_place_before_anything_is_made(bench: Bench) -> None:
+    run = bench.run()
+    result = result_of(run, await finished(run))
+    assert result.outcome is Outcome.EXITED
+    assert bench.gate.asked == [("python", IMAGE.digest, 0)]
+    bench.check_clean()
+
+
+async def test_what_the_gate_refuses_is_not_run(bench: Bench) -> None:
+    bench.gate.refusal = Refusal(Reason.ISOLATION_POSTURE, "its self-test failed")
+    run = bench.run()
+    assert [type(event) for event in await finished(run)] == [Queued]
+    assert run.refusal is bench.gate.refusal
+    assert bench.engine.specs == []
+    bench.check_clean()
+
+
+async def test_a_sandbox_below_the_demanded_level_runs_nothing(bench: Bench) -> None:
+    bench.gate.below = "its isolation is container. Nothing was run."
+    run = bench.run()
+    assert [type(event) for event in await finished(run)] == [Queued]
+    assert run.refusal is not None
+    assert (run.refusal.reason, run.refusal.message) == (Reason.ISOLATION_POSTURE, bench.gate.below)
+    assert bench.engine.boxes[0].files == {}
     bench.check_clean()

@@ -7,9 +7,11 @@ from typing import Any
 
 import grpc
 import pytest
-from skilljail.v1 import limits_pb2, run_pb2, script_runner_pb2
+from skilljail.v1 import limits_pb2, posture_pb2, run_pb2, script_runner_pb2
 from skilljail_init.frames import FrameType
 from skilljaild.engines.base import EngineError, EngineUnavailable, Image
+from skilljaild.errors import Reason, Refusal
+from skilljaild.runs.level import IsolationLevel
 from skilljaild.service import script_runner as module
 from skilljaild.service.convert import limits_message
 
@@ -239,8 +241,8 @@ async def test_capabilities_tell_what_there_is_and_where_its_bounds_are(service:
     assert (answer.concurrent_runs_max, answer.queued_runs_max) == (2, 1)
     assert (answer.engine.name, answer.engine.version, list(answer.engine.warnings)) == (
         "docker",
-        "Docker 29.0.0",
-        ["no LSM"],
+        "Docker 29.7.0",
+        ["no LSM: load one"],
     )
     # What the daemon tells as its ceilings can be asked for.
     ceilings = answer.limit_ceilings
@@ -284,3 +286,28 @@ async def test_a_message_above_every_bound_is_refused_by_the_server(service: Ser
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await events(service, stdin=bytes(17 * 1024 * 1024))
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_capabilities_tell_the_level_and_which_images_failed_their_self_test(service: Service) -> None:
+    service.gate.level = IsolationLevel.GVISOR
+    service.gate.faults["sha256:" + "a" * 64] = "in its sandbox this does not hold: x"
+    answer = await service.runner.GetCapabilities(script_runner_pb2.GetCapabilitiesRequest())
+    assert answer.engine.isolation_level == posture_pb2.ISOLATION_LEVEL_GVISOR
+    assert {(one.available, one.unavailable_reason) for one in answer.interpreters} == {
+        (False, "in its sandbox this does not hold: x")
+    }
+    service.gate.level = None
+    service.gate.faults.clear()
+    answer = await service.runner.GetCapabilities(script_runner_pb2.GetCapabilitiesRequest())
+    assert answer.engine.isolation_level == posture_pb2.ISOLATION_LEVEL_UNSPECIFIED
+    assert all(one.available for one in answer.interpreters)
+
+
+async def test_an_image_that_failed_its_self_test_ends_the_call_with_an_error(service: Service) -> None:
+    service.gate.refusal = Refusal(Reason.ISOLATION_POSTURE, "it does not hold; mend it", interpreter="python")
+    assert await failure(events(service)) == (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "ISOLATION_POSTURE",
+        {"interpreter": "python"},
+    )
+    assert service.engine.specs == []

@@ -210,15 +210,18 @@ async def health(service: Service, name: str) -> int:
 
 
 async def test_health_is_serving_until_the_daemon_drains(directory: pathlib.Path) -> None:
-    names = ["", "skilljail.v1.ScriptRunnerService", "skilljail.v1.BundleStoreService"]
+    names = [
+        "",
+        *("skilljail.v1.ScriptRunnerService", "skilljail.v1.BundleStoreService", "skilljail.v1.AdminService"),
+    ]
     async with serving(directory) as service:
         assert await answers(service)
-        assert [await health(service, name) for name in names] == [health_pb2.HealthCheckResponse.SERVING] * 3
+        assert [await health(service, name) for name in names] == [health_pb2.HealthCheckResponse.SERVING] * 4
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await health(service, "skilljail.v1.Nothing")
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
         await service.server.drain()
-        assert [await health(service, name) for name in names] == [health_pb2.HealthCheckResponse.NOT_SERVING] * 3
+        assert [await health(service, name) for name in names] == [health_pb2.HealthCheckResponse.NOT_SERVING] * 4
         # Calls that are under way, and their cancelling, still work.
         assert await answers(service)
 
@@ -234,6 +237,7 @@ async def test_reflection_names_every_service(directory: pathlib.Path) -> None:
             assert sorted(one.name for one in answer.list_services_response.service) == [
                 "grpc.health.v1.Health",
                 "grpc.reflection.v1alpha.ServerReflection",
+                "skilljail.v1.AdminService",
                 "skilljail.v1.BundleStoreService",
                 "skilljail.v1.ScriptRunnerService",
             ]

@@ -4,6 +4,7 @@ from typing import Any
 
 from skilljaild.engines.base import EngineReport
 from skilljaild.engines.docker.gvisor import argument_faults, is_gvisor
+from skilljaild.engines.finding import Finding, Severity
 from skilljaild.engines.known_bad import known_bad
 
 __all__ = ["API_VERSION_MIN", "engine_report", "is_podman"]
@@ -26,6 +27,7 @@ def engine_report(info: dict[str, Any], version: dict[str, Any], asked_runtime: 
     runtime = asked_runtime or info.get("DefaultRuntime") or "runc"
     runtime_version = str(components.get(runtime, {}).get("Version", "")).split("+", 1)[0]
     cgroup_version = int(info.get("CgroupVersion") or 1)
+    options = _security_options(info)
     return EngineReport(
         name="docker",
         product=product,
@@ -35,7 +37,10 @@ def engine_report(info: dict[str, Any], version: dict[str, Any], asked_runtime: 
         kernel=str(info.get("KernelVersion", "")),
         cgroup_version=cgroup_version,
         missing=tuple(_missing(info, version, asked_runtime)),
-        warnings=tuple(known_bad(product, engine_version, runtime, runtime_version) + _weak(info, cgroup_version)),
+        findings=tuple(known_bad(product, engine_version, runtime, runtime_version) + _weak(options, cgroup_version)),
+        user_namespace=_has_user_namespace(options),
+        lsms=tuple(name for name in _LSMS if name in options),
+        rootless="rootless" in options,
     )
 
 
@@ -76,14 +81,31 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
-def _weak(info: dict[str, Any], cgroup_version: int) -> list[str]:
-    """What is weaker here than on the best host."""
-    options = " ".join(info.get("SecurityOptions") or [])
+_LSMS = ("apparmor", "selinux")
+
+
+def _security_options(info: dict[str, Any]) -> set[str]:
+    """The names in `SecurityOptions`, each of which is such as `name=seccomp,profile=default`."""
+    return {str(option).split(",", 1)[0].removeprefix("name=") for option in info.get("SecurityOptions") or []}
+
+
+def _has_user_namespace(options: set[str]) -> bool:
+    return not options.isdisjoint({"userns", "rootless"})
+
+
+def _weak(options: set[str], cgroup_version: int) -> list[Finding]:
+    """What is weaker here than on the best host, worst first."""
     found = []
     if cgroup_version == 1:
-        found.append("cgroup v1: use a host with cgroup v2, which has no release_agent to escape through")
-    if "userns" not in options and "rootless" not in options:
-        found.append("no user namespace: the sandbox's user is a user of the host; enable userns-remap or go rootless")
-    if "apparmor" not in options and "selinux" not in options:
-        found.append("no LSM: load AppArmor or SELinux for a second wall behind seccomp")
+        message = (
+            "socket buffers do not count as memory of a run, and there is release_agent to escape through; use a host "
+            "with cgroup v2"
+        )
+        found.append(Finding(Severity.KNOWN_BAD, "cgroup v1", message, "CVE-2022-0492"))
+    if not _has_user_namespace(options):
+        message = "the sandbox's user is a user of the host; enable userns-remap or go rootless"
+        found.append(Finding(Severity.WARNING, "no user namespace", message))
+    if options.isdisjoint(_LSMS):
+        message = "load AppArmor or SELinux for a second wall behind seccomp"
+        found.append(Finding(Severity.WARNING, "no LSM", message))
     return found

@@ -1,0 +1,97 @@
+"""What holds on this host, what the operator demands of it, and what follows."""
+
+import dataclasses
+import datetime
+
+from skilljaild.engines.base import EngineReport
+from skilljaild.engines.finding import Finding, Severity
+from skilljaild.posture.self_test import ImageTest
+from skilljaild.runs.level import IsolationLevel
+
+__all__ = ["Demands", "Posture", "fault_of"]
+
+FAILING_NAMED_MAX = 5
+"""Controls that a message names; one that is missing altogether fails dozens."""
+MEND = (
+    "update the engine, its runtime and the kernel; build the image with `skilljail images build`, and in a Dockerfile "
+    "of your own run /opt/skilljail/seal last. docs/posture.md says more"
+)
+LEVEL_MEND = (
+    "name a runtime that gives it in engine.runtime (runsc for gvisor, Kata Containers for vm), or lower "
+    "isolation.minimum"
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Demands:
+    """What the operator demands, as in `[isolation]`."""
+
+    minimum: IsolationLevel
+    strict: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Posture:
+    """What the engine tells about itself and what was seen in a sandbox of each image that is there."""
+
+    time: datetime.datetime
+    demands: Demands
+    report: EngineReport
+    images: tuple[ImageTest, ...]
+
+    @property
+    def level(self) -> IsolationLevel | None:
+        """The weakest level over all images; None when none was seen."""
+        levels = [test.level for test in self.images if test.level is not None]
+        return min(levels) if levels else None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What an operator should know, worst first."""
+        found = [Finding(Severity.KNOWN_BAD, "engine", f"it lacks {one}") for one in self.report.missing]
+        found += self.report.findings
+        if not self.images:
+            message = "there is no image, so nothing was seen from inside; run `skilljail images build`"
+            found.append(Finding(Severity.WARNING, "posture unproven", message))
+        return tuple(sorted(found, key=lambda one: -one.severity))
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Why the daemon must not start here, a line each with its mend; empty when it may."""
+        lines = [f"{', '.join(names)}: {fault}" for fault, names in self._image_faults().items()]
+        if not self.images and self.demands.minimum > IsolationLevel.CONTAINER:
+            lines.append(
+                f"isolation.minimum is {_word(self.demands.minimum)}, and without an image nothing can be proven; run "
+                "`skilljail images build`, or lower it"
+            )
+        if self.demands.strict:
+            bad = [one for one in self.findings if one.severity >= Severity.KNOWN_BAD]
+            lines += [f"isolation.strict is set, and this is known to be bad: {one.text}" for one in bad]
+        return tuple(lines)
+
+    def _image_faults(self) -> dict[str, list[str]]:
+        """Images by what is wrong with them: on a weak host it is the same with all."""
+        found: dict[str, list[str]] = {}
+        for test in self.images:
+            if fault := fault_of(test, self.demands):
+                found.setdefault(fault, []).append(f"{test.interpreter} ({test.image.reference})")
+        return found
+
+
+def fault_of(test: ImageTest, demands: Demands) -> str:
+    """Why no script may run in an image, with the mend; empty when scripts may."""
+    if test.fault:
+        return f"its self-test could not be done: {test.fault}"
+    if test.failing:
+        named = [f"{one.name} (seen: {one.seen})" for one in test.failing[:FAILING_NAMED_MAX]]
+        more = f", and {len(test.failing) - FAILING_NAMED_MAX} more" if len(test.failing) > FAILING_NAMED_MAX else ""
+        return f"in its sandbox this does not hold: {'; '.join(named)}{more}. To mend it: {MEND}"
+    if test.level is None or test.level < demands.minimum:
+        seen = "nothing" if test.level is None else _word(test.level)
+        return f"its isolation is {seen}, and isolation.minimum is {_word(demands.minimum)}; {LEVEL_MEND}"
+    return ""
+
+
+def _word(level: IsolationLevel) -> str:
+    """A level as the configuration writes it."""
+    return level.name.lower()
