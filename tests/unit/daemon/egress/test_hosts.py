@@ -1,5 +1,7 @@
 """Names of hosts and patterns: one form, and nothing that is an address in disguise."""
 
+# ruff: noqa: RUF001  characters that are mistaken for others are what this is about
+
 import socket
 import string
 
@@ -122,7 +124,9 @@ def reads_as_address(host: str) -> bool:
     return True
 
 
-CHARACTERS = st.sampled_from([*string.ascii_letters, *string.digits, *"..--__:%@[]/ \0\n", *"．。０１ｘ①ß۱é\u200c\u00ad"])
+CHARACTERS = st.sampled_from(
+    [*string.ascii_letters, *string.digits, *"..--__:%@[]/ \0\n", *"．。０１ｘ①ß۱é\u200c\u00ad"]
+)
 
 
 @given(st.one_of(st.text(), st.text(CHARACTERS, max_size=40)))
@@ -202,7 +206,13 @@ def test_all_else_is_no_authority(text: str) -> None:
         (
             "example.com",
             ["example.com:80", "example.com:443"],
-            ["example.com:22", "evil-example.com:443", "evilexample.com:443", "a.example.com:443", "example.com.evil:443"],
+            [
+                "example.com:22",
+                "evil-example.com:443",
+                "evilexample.com:443",
+                "a.example.com:443",
+                "example.com.evil:443",
+            ],
         ),
         (
             "*.Example.com.",
@@ -263,7 +273,11 @@ def test_what_is_no_pattern_for_an_operator_either(text: str) -> None:
 @pytest.mark.parametrize(
     ("ceiling", "inside", "outside"),
     [
-        (["*.a.com"], ["b.a.com", "*.b.a.com", "*.a.com", "b.a.com:443"], ["a.com", "*.com.com", "b.a.com:22", "xa.com"]),
+        (
+            ["*.a.com"],
+            ["b.a.com", "*.b.a.com", "*.a.com", "b.a.com:443"],
+            ["a.com", "*.com.com", "b.a.com:22", "xa.com"],
+        ),
         (["a.com"], ["a.com", "a.com:80", "a.com:443"], ["*.a.com", "a.com:22", "b.a.com"]),
         (["a.com:443"], ["a.com:443"], ["a.com", "a.com:80"]),
         (["a.com:443", "a.com:80"], ["a.com"], ["a.com:22"]),

@@ -108,6 +108,24 @@ class Script:
         self._read.clear()
         return found
 
+    async def until_reset(self) -> int:
+        """Reads until the proxy resets the connection; how many bytes came before."""
+        count = len(self._read)
+        async with asyncio.timeout(SECONDS):
+            try:
+                while data := await self.from_proxy.read():
+                    count += len(data)
+            except TunnelClosed:
+                return count
+        raise AssertionError("the connection ended in peace")
+
+    async def send_until_reset(self, data: bytes) -> None:
+        """Sends `data` again and again until the proxy resets the connection."""
+        async with asyncio.timeout(SECONDS):
+            with contextlib.suppress(TunnelClosed):
+                while True:
+                    await self.send(data)
+
     async def served(self) -> None:
         """Waits until the proxy is done with this connection."""
         assert self.task is not None
@@ -186,7 +204,7 @@ class World:
 
     # The proxy's Dialler.
 
-    async def resolve(self, host: str, port: int) -> list[str]:
+    async def resolve(self, host: str, port: int) -> list[str]:  # noqa: ARG002
         self.resolved.append(host)
         if host not in self.names:
             raise OSError("no such name")
@@ -254,11 +272,9 @@ class World:
         """Ends all, and looks whether the proxy left a task or a socket of a connection that it was done with."""
         for script in self._scripts:
             assert script.task is not None
-            done = script.task.done()
             script.task.cancel()
             await asyncio.wait([script.task])
-            assert script.task.cancelled() is not done, "serve must end by cancellation alone, or by itself"
-            if done:
+            if not script.task.cancelled():
                 script.task.result()
             assert script.was_reset or (script.from_proxy._ended and script.to_proxy._ended)
         await asyncio.sleep(0)
