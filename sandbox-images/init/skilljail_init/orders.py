@@ -54,6 +54,7 @@ class StartOrder:
         "cpu_seconds",
         "cwd",
         "disk_bytes",
+        "egress",
         "env",
         "open_files",
         "output_bytes",
@@ -76,6 +77,7 @@ class StartOrder:
         self.output_bytes = _integer(fields, "output_bytes")
         self.open_files = _integer(fields, "open_files")
         self.disk_bytes = _integer(fields, "disk_bytes")
+        self.egress = _boolean(fields, "egress")
         self.artifact_patterns = _strings(fields, "artifact_patterns")
         self.artifact_count = _integer(fields, "artifact_count")
         self.artifact_bytes = _integer(fields, "artifact_bytes")
@@ -130,6 +132,13 @@ def _strings(fields: dict[str, object], name: str) -> list[str]:
 def _mapping(field: str, value: object) -> dict[str, object]:
     if not isinstance(value, dict):
         raise InitError(f"{field}: not an object")
+    return value
+
+
+def _boolean(fields: dict[str, object], name: str) -> bool:
+    value = fields.get(name)
+    if not isinstance(value, bool):
+        raise InitError(f"{name}: neither true nor false")
     return value
 
 
