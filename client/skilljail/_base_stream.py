@@ -18,7 +18,7 @@ class BaseRunStream:
 
     def __init__(self, address: Address, run: PreparedRun) -> None:
         self._address = address
-        self._transcript = Transcript(Limits.from_wire(run.request.limits))
+        self._transcript = Transcript(run.request)
         self._cancelled = False
         self._closed = False
 

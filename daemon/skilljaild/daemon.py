@@ -10,6 +10,7 @@ from skilljaild import __version__
 from skilljaild.bundles.store import BlobStores
 from skilljaild.catalogue import Catalogue
 from skilljaild.config import Config, EngineConfig
+from skilljaild.egress.dialler import SystemDialler
 from skilljaild.engines.base import Engine, EngineError, EngineReport
 from skilljaild.engines.docker import DockerEngine
 from skilljaild.engines.floor import container_floor
@@ -78,7 +79,7 @@ async def _serve(config: Config, engine: Engine, report: EngineReport, owner: st
     stores = BlobStores(config.state_directory / "blobs", config.bundles.store_bytes)
     runner = ScriptRunner(
         config,
-        RunContext(engine, report, owner, admission),
+        RunContext(engine, report, owner, admission, SystemDialler),
         stores,
         Catalogue(config.images, engine),
         registry,
