@@ -4,7 +4,6 @@ import grpc
 
 from skilljail._address import Address
 from skilljail._errors import RunCancelled, SkilljailError
-from skilljail._limits import Limits
 from skilljail._request import PreparedRun
 from skilljail._result import RunResult
 from skilljail._status import error_from_rpc

@@ -50,9 +50,9 @@ class Capabilities:
     engine: Engine
     concurrent_runs_max: int
     queued_runs_max: int
-    network_ceiling: Network
+    network_ceiling: Network = Network.NONE
     """The widest network that a run may ask for."""
-    allowed_hosts_ceiling: tuple[str, ...]
+    allowed_hosts_ceiling: tuple[str, ...] = ()
     """The hosts that a run may name with `Network.ALLOWLIST`; `*` is every host."""
 
     def interpreter(self, name: str) -> Interpreter | None:

@@ -227,7 +227,7 @@ def _stdin(stdin: object) -> bytes:
     return data
 
 
-def _network(network: object) -> run_pb2.Network:
+def _network(network: object) -> run_pb2.Network.ValueType:
     if network is None:
         return run_pb2.NETWORK_UNSPECIFIED
     names = {one.value.lower(): one.value for one in Network}

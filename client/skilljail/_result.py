@@ -32,7 +32,7 @@ class Policy:
     """Every limit, filled in."""
     network: Network
     """What the sandbox may reach."""
-    allowed_hosts: tuple[str, ...]
+    allowed_hosts: tuple[str, ...] = ()
     """With `Network.ALLOWLIST`: the hosts, in the form in which they are compared."""
 
     @classmethod
@@ -61,11 +61,11 @@ class Usage:
     oom_kills: int | None
     pids_limit_hits: int | None
     disk_full: bool
-    egress_sent_bytes: int
+    egress_sent_bytes: int = 0
     """Bytes that were sent to hosts."""
-    egress_received_bytes: int
+    egress_received_bytes: int = 0
     """Bytes that were received from hosts."""
-    egress_connections: int
+    egress_connections: int = 0
     """Connections that were asked for, refused ones included."""
 
     @classmethod
@@ -134,9 +134,9 @@ class RunSummary:
     skipped_artifacts: tuple[SkippedArtifact, ...]
     skipped_artifacts_omitted: int
     """Skipped files that `skipped_artifacts` had no room for."""
-    egress_decisions: tuple[EgressDecisionInfo, ...]
+    egress_decisions: tuple[EgressDecisionInfo, ...] = ()
     """What was decided on the script's connections, in order."""
-    egress_decisions_omitted: int
+    egress_decisions_omitted: int = 0
     """Decisions that `egress_decisions` had no room for."""
 
     @property

@@ -60,9 +60,7 @@ class Transcript:
         """`request`: what was asked for; a run that gets more than that is not the one that was asked for."""
         self.patience = Patience()
         self._asked = Limits.from_wire(request.limits)
-        self._asked_network = Network.from_wire(
-            run_pb2.Network, request.network or run_pb2.NETWORK_NONE, "NETWORK_"
-        )
+        self._asked_network = Network.from_wire(run_pb2.Network, request.network or run_pb2.NETWORK_NONE, "NETWORK_")
         self._asked_hosts = len(request.allowed_hosts)
         self._limits = Limits()
         self.run_id = ""
@@ -182,9 +180,7 @@ class Transcript:
             self._broken("the daemon sent an egress decision before the script started")
         self._check_decision(message)
         self._decisions += 1
-        return EgressDecision(
-            sequence=self._sequence, time=time, run_id=self.run_id, **decision_fields(message)
-        )
+        return EgressDecision(sequence=self._sequence, time=time, run_id=self.run_id, **decision_fields(message))
 
     def _check_decision(self, message: run_pb2.EgressDecision) -> None:
         if self._asked_network is Network.NONE:
@@ -293,6 +289,10 @@ class Transcript:
             self._broken("the daemon's result has a signal of a script that never started")
         if summary.artifacts and self._started is None:
             self._broken("the daemon's result has artifacts of a script that never started")
+        self._check_decisions(summary)
+        self._check_count(len(summary.artifacts))
+
+    def _check_decisions(self, summary: RunSummary) -> None:
         if summary.egress_decisions and self._started is None:
             self._broken("the daemon's result has egress decisions of a script that never started")
         decisions = len(summary.egress_decisions)
@@ -301,7 +301,6 @@ class Transcript:
                 f"the daemon sent {self._decisions} egress decisions, and its result has {decisions} and tells of "
                 f"{summary.egress_decisions_omitted} more"
             )
-        self._check_count(len(summary.artifacts))
 
     def _collect(self, infos: tuple[ArtifactInfo, ...]) -> tuple[Artifact, ...]:
         artifacts: dict[str, Artifact] = {}

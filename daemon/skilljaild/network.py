@@ -44,7 +44,8 @@ def effective_network(
     network = _network(asked)
     if hosts and network is Network.NONE:
         raise _invalid(
-            "allowed_hosts", "hosts were named and no network asked for; ask for NETWORK_ALLOWLIST, or leave the hosts out"
+            "allowed_hosts",
+            "hosts were named and no network asked for; ask for NETWORK_ALLOWLIST, or leave the hosts out",
         )
     if hosts and network is Network.OPEN:
         raise _invalid(
@@ -58,8 +59,8 @@ def effective_network(
     if network > ceiling.network:
         raise Refusal(
             Reason.NETWORK_NOT_ALLOWED,
-            f"network: NETWORK_{network.name} is above this daemon's ceiling of NETWORK_{ceiling.network.name}; ask for "
-            f"less, or have its operator raise network.ceiling to {network.name.lower()}",
+            f"network: NETWORK_{network.name} is above this daemon's ceiling of NETWORK_{ceiling.network.name}; ask "
+            f"for less, or have its operator set network.ceiling to {network.name.lower()}",
             field="network",
             network=network.name,
             ceiling=ceiling.network.name,
@@ -68,8 +69,8 @@ def effective_network(
         if not covered(pattern, ceiling.nameable):
             raise Refusal(
                 Reason.NETWORK_NOT_ALLOWED,
-                f"allowed_hosts: the operator of this daemon does not grant {shown(str(pattern))}; leave it out, or have "
-                "it added to network.allowed_hosts",
+                f"allowed_hosts: the operator of this daemon does not grant {shown(str(pattern))}; leave it out, or "
+                "have it added to network.allowed_hosts",
                 field="allowed_hosts",
                 host=str(pattern),
             )

@@ -171,7 +171,10 @@ def check_arguments(argv: tuple[str, ...], env: dict[str, str]) -> None:
 
 
 def environment(asked: dict[str, str], *, egress: bool = False) -> dict[str, str]:
-    """The whole environment of a script. `egress`: whether it has any. Raises Refusal ENVIRONMENT_INVALID for what cannot be passed on."""
+    """The whole environment of a script. `egress`: whether it has any.
+
+    Raises Refusal ENVIRONMENT_INVALID for what cannot be passed on.
+    """
     if len(asked) > VARIABLES_MAX:
         raise Refusal(
             Reason.ENVIRONMENT_INVALID,

@@ -100,7 +100,7 @@ class Conversation:
         return self._frames.pop()
 
     async def write(self, data: bytes) -> None:
-        """Writes whole frames, from whichever task. Raises EngineError when the other end is gone."""
+        """Writes whole frames while the script runs, from whichever task. Raises EngineError when init is gone."""
         await self._writer.write(data)
 
     async def ready(self) -> dict[str, object]:
@@ -119,7 +119,7 @@ class Conversation:
         """
         for some_directories, some_entries in _turns(directories, entries):
             order: dict[str, object] = {"directories": some_directories, "files": some_entries}
-            await self.write(frames.encode_json(FrameType.STAGE, order))
+            await self._stream.write(frames.encode_json(FrameType.STAGE, order))
             for _ in some_entries:
                 await self._send(await anext(contents))
             await self._next(FrameType.STAGED)
@@ -135,14 +135,14 @@ class Conversation:
             batch += frames.header(FrameType.DATA, len(piece))
             batch += piece
             if len(batch) >= WRITE_BYTES:
-                await self.write(bytes(batch))
+                await self._stream.write(bytes(batch))
                 batch.clear()
         if batch:
-            await self.write(bytes(batch))
+            await self._stream.write(bytes(batch))
 
     async def start(self, order: dict[str, object], stdin: bytes) -> None:
         """Starts the script. `order`: as in a START frame. Raises StartFailed."""
-        await self.write(frames.encode_json(FrameType.START, order | {"stdin_bytes": len(stdin)}))
+        await self._stream.write(frames.encode_json(FrameType.START, order | {"stdin_bytes": len(stdin)}))
         await self._send(stdin)
         frame = await self._next(FrameType.STARTED, FrameType.FAILED)
         if frame.type is FrameType.FAILED:

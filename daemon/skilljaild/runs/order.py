@@ -7,11 +7,11 @@ import re
 from skilljaild.bundles.bundle import MANIFEST_BYTES_MAX, Bundle, BundleFile, parse_manifest
 from skilljaild.bundles.digest import digest_of, is_digest
 from skilljaild.bundles.store import BlobStore
-from skilljaild.config import BundleConfig, NetworkConfig
+from skilljaild.config import BundleConfig
 from skilljaild.errors import Reason, Refusal, Violation
 from skilljaild.interpreters import SHEBANG_BYTES, choose
 from skilljaild.limits import Limits
-from skilljaild.network import Network, effective_network
+from skilljaild.network import Network, NetworkCeiling, effective_network
 from skilljaild.paths import check_path, shown
 from skilljaild.policy import (
     SANDBOX_ENVIRONMENT,
@@ -94,11 +94,11 @@ class Order:
 class OrderDesk:
     """Checks requests. Reads blobs from disk, so it is called from a thread."""
 
-    def __init__(self, default: Limits, ceiling: Limits, bundles: BundleConfig, network: NetworkConfig) -> None:
+    def __init__(self, default: Limits, ceiling: Limits, bundles: BundleConfig, network: NetworkCeiling) -> None:
         self._default = default
         self._ceiling = ceiling
         self._bundles = bundles
-        self._network_ceiling = network.network()
+        self._network_ceiling = network
 
     def check(self, request: RunRequest, store: BlobStore) -> Order:
         """Makes an order of a request. Raises Refusal with the first thing that is wrong."""

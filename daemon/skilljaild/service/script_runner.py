@@ -55,7 +55,9 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
         self._tls = config.tls is not None
         limits = config.limits
         self._checking = asyncio.Semaphore(CHECKS_MAX)
-        self._desk = OrderDesk(limits.default.limits(), limits.ceiling.limits(), config.bundles, config.network)
+        self._desk = OrderDesk(
+            limits.default.limits(), limits.ceiling.limits(), config.bundles, config.network.network()
+        )
 
     # grpcio takes a method that writes as well as one that yields; its stubs know the latter only.
     @refusing_stream

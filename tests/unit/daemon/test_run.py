@@ -195,6 +195,7 @@ async def test_init_is_told_what_to_stage_and_to_run(bench: Bench) -> None:
         "output_bytes": 1_000,
         "open_files": 256,
         "disk_bytes": LIMITS.disk_bytes,
+        "egress": False,
         "artifact_patterns": [],
         "artifact_count": 3,
         "artifact_bytes": 100_000,
