@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from skilljail import Capabilities, Client, SkilljailError, __version__
+from skilljail import Capabilities, Client, Network, SkilljailError, __version__
 from skilljail.cli.daemon_extra import INSTALL, daemon_command, missing_packages
 from skilljail.cli.parser import add_connection_options
 from skilljail.cli.terminal import one_line
@@ -34,6 +34,7 @@ exit status:
 """
 
 _ANSWER_SECONDS = 5.0
+_HOSTS_SHOWN = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -118,6 +119,7 @@ def _daemon(capabilities: Capabilities) -> Iterator[Finding]:
     yield Finding("ok  ", "engine", f"{engine.name} {engine.version}, runtime {engine.runtime}")
     for warning in engine.warnings:
         yield Finding("warn", "engine", warning)
+    yield Finding("ok  ", "network", _network(capabilities))
     for one in capabilities.interpreters:
         if one.available:
             yield Finding("ok  ", f"interpreter {one.name}", f"{one.version} in {one.image}")
@@ -125,6 +127,18 @@ def _daemon(capabilities: Capabilities) -> Iterator[Finding]:
             yield Finding("warn", f"interpreter {one.name}", one.unavailable_reason)
     if not any(one.available for one in capabilities.interpreters):
         yield Finding("MISS", "interpreters", "there is none at all; build them with `skilljail images build`")
+
+
+def _network(capabilities: Capabilities) -> str:
+    match capabilities.network_ceiling:
+        case Network.NONE:
+            return "scripts have none, and the operator grants none"
+        case Network.ALLOWLIST:
+            hosts = ", ".join(capabilities.allowed_hosts_ceiling[:_HOSTS_SHOWN]) or "none"
+            more = len(capabilities.allowed_hosts_ceiling) - _HOSTS_SHOWN
+            return f"a run may ask for these hosts: {hosts}" + (f" and {more} more" if more > 0 else "")
+        case ceiling:
+            return f"a run may ask for {ceiling.lower()}"
 
 
 def _is_local(options: argparse.Namespace) -> bool:
