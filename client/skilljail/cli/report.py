@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from skilljail import Artifact, ArtifactRefused, Outcome, RunResult, SkilljailError, Usage
+from skilljail import Artifact, ArtifactRefused, EgressDecisionInfo, Outcome, RunResult, SkilljailError, Usage
 
 __all__ = ["error_json", "error_line", "lines", "result_json"]
 
@@ -143,6 +143,10 @@ def _output(name: str, data: bytes) -> dict[str, str]:
 
 def _refusal(error: ArtifactRefused) -> dict[str, str]:
     return {"path": error.metadata["path"], "reason": error.reason, "message": str(error)}
+
+
+def _decision(decision: EgressDecisionInfo) -> dict[str, Any]:
+    return dataclasses.asdict(decision) | {"time": decision.time.isoformat()}
 
 
 def _artifact(artifact: Artifact) -> dict[str, Any]:
