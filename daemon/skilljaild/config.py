@@ -137,6 +137,11 @@ class LimitsConfig(Section):
         return self
 
 
+def _listed(value: object) -> object:
+    """A flag or a variable has no lists; there the entries stand with commas between."""
+    return [one.strip() for one in value.split(",") if one.strip()] if isinstance(value, str) else value
+
+
 def _patterns(entries: tuple[str, ...]) -> tuple[str, ...]:
     for entry in entries:
         try:
@@ -153,7 +158,12 @@ class NetworkConfig(Section):
 
     ceiling: Literal["none", "allowlist", "open"] = "none"
     """`allowlist`: HTTP and HTTPS to the hosts below that a request names. `open`: to every public host."""
-    allowed_hosts: Annotated[tuple[str, ...], pydantic.AfterValidator(_patterns)] = ()
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        pydantic_settings.NoDecode,
+        pydantic.BeforeValidator(_listed),
+        pydantic.AfterValidator(_patterns),
+    ] = ()
     """What a request may name; `*` is every host."""
 
     @pydantic.model_validator(mode="after")
