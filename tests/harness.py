@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import docker
 import skilljail
@@ -56,11 +57,16 @@ class Daemon:
         return self.process.wait(60)
 
 
-def start_daemon(directory: pathlib.Path, *flags: str, environment: dict[str, str] | None = None) -> Daemon:
-    """Starts a daemon with its socket and state in `directory` and waits until it answers."""
+def start_daemon(
+    directory: pathlib.Path,
+    *flags: str,
+    environment: dict[str, str] | None = None,
+    program: Sequence[str] = ("-m", "skilljaild"),
+) -> Daemon:
+    """Starts a daemon with its socket and state in `directory` and waits until it answers. `program`: for Python."""
     address = f"unix:{directory}/sock"
     log = directory / "log"
-    command = [sys.executable, "-m", "skilljaild", "serve", "--listen", address, "--state-dir", f"{directory}/state"]
+    command = [sys.executable, *program, "serve", "--listen", address, "--state-dir", f"{directory}/state"]
     if RUNTIME:
         command += ["--set", f"engine.runtime={RUNTIME}"]
     with log.open("ab") as output:
@@ -84,10 +90,10 @@ def start_daemon(directory: pathlib.Path, *flags: str, environment: dict[str, st
 
 
 @contextlib.contextmanager
-def running_daemon(*flags: str) -> Iterator[Daemon]:
-    """A daemon of a test's own, stopped and cleaned up at the end."""
+def running_daemon(*flags: str, **options: Any) -> Iterator[Daemon]:
+    """A daemon of a test's own, stopped and cleaned up at the end. `options`: of `start_daemon`."""
     with tempfile.TemporaryDirectory(prefix="skilljail-test-") as directory:
-        daemon = start_daemon(pathlib.Path(directory), *flags)
+        daemon = start_daemon(pathlib.Path(directory), *flags, **options)
         try:
             yield daemon
         finally:
@@ -136,4 +142,5 @@ def _is_ours(path: pathlib.Path) -> bool:
         command = path.read_bytes().split(b"\0")
     except OSError:
         return False  # it has ended meanwhile
-    return b"/opt/skilljail/init/__main__.py" in command or (b"skilljaild" in command and b"serve" in command)
+    daemons = any(word == b"skilljaild" or word.endswith(b"/loopback_daemon.py") for word in command)
+    return b"/opt/skilljail/init/__main__.py" in command or (daemons and b"serve" in command)

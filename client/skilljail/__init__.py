@@ -36,10 +36,13 @@ Clients
         labels: Mapping[str, str]                    kept with the run
         request_id: str                              a name that runs once
         interpreter: str                             python, node, bash or pwsh; else shebang and suffix decide
+        network: str                                 none, allowlist or open; else none
+        allowed_hosts: Sequence[str]                 with allowlist: api.example.com, *.example.com, example.com:8443
 
 Streams
     with client.stream(…) as stream:
-        for event in stream: …                       Queued, Started, Output, ArtifactChunk, Heartbeat, Finished
+        for event in stream: …                       Queued, Started, Output, EgressDecision, ArtifactChunk,
+                                                     Heartbeat, Finished
     `stream.wait() -> RunResult` reads what is left. `stream.result` is the result once `Finished` came.
     `stream.run_id` is "" before the first event. `stream.cancel()` ends the run; the stream then goes on to
     `Finished` with `Outcome.CANCELLED`. Leaving the block, or an exception, Ctrl-C or a cancelled task inside it,
@@ -47,7 +50,8 @@ Streams
 
 Results (frozen dataclasses; sizes in bytes, times in seconds)
     RunResult     run_id, outcome, exit_code, signal, message, stdout, stderr, usage, phases, artifacts,
-                  skipped_artifacts, skipped_artifacts_omitted, started; `ok`, `stdout_text`, `stderr_text`,
+                  skipped_artifacts, skipped_artifacts_omitted, egress_decisions, egress_decisions_omitted, started;
+                  `ok`, `stdout_text`, `stderr_text`,
                   `text(stream="stdout")`, `save_artifacts(directory, *, overwrite=False) -> list[Path]`
     Artifact      path, name, size_bytes, digest, media_type, executable, content;
                   `save(directory, *, overwrite=False) -> Path`
@@ -95,6 +99,7 @@ from skilljail._artifact import Artifact, ArtifactInfo
 from skilljail._async_client import AsyncClient, AsyncRunStream
 from skilljail._capabilities import Capabilities, Engine, Interpreter
 from skilljail._client import Client, RunStream
+from skilljail._egress import EgressDecisionInfo
 from skilljail._errors import (
     ArtifactRefused,
     BundleMissing,
@@ -125,9 +130,9 @@ from skilljail._errors import (
     Unavailable,
     Violation,
 )
-from skilljail._events import ArtifactChunk, Event, Finished, Heartbeat, Output, Queued, Started
+from skilljail._events import ArtifactChunk, EgressDecision, Event, Finished, Heartbeat, Output, Queued, Started
 from skilljail._limits import Limits
-from skilljail._outcome import Outcome, RunState, SkipReason
+from skilljail._outcome import EgressRefusal, Network, Outcome, RunState, SkipReason
 from skilljail._posture import Control, Finding, ImageSelfTest, IsolationLevel, Posture, Severity
 from skilljail._request import RunOptions
 from skilljail._result import Phases, Policy, Run, RunResult, RunSummary, SkippedArtifact, Usage
@@ -148,6 +153,9 @@ __all__ = [
     "Control",
     "DaemonFault",
     "DaemonUnavailable",
+    "EgressDecision",
+    "EgressDecisionInfo",
+    "EgressRefusal",
     "Engine",
     "EngineUnavailable",
     "Event",
@@ -164,6 +172,7 @@ __all__ = [
     "IsolationRefused",
     "LimitAboveCeiling",
     "Limits",
+    "Network",
     "NetworkNotAllowed",
     "OperatorOnly",
     "Outcome",

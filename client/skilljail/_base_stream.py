@@ -4,7 +4,6 @@ import grpc
 
 from skilljail._address import Address
 from skilljail._errors import RunCancelled, SkilljailError
-from skilljail._limits import Limits
 from skilljail._request import PreparedRun
 from skilljail._result import RunResult
 from skilljail._status import error_from_rpc
@@ -18,7 +17,7 @@ class BaseRunStream:
 
     def __init__(self, address: Address, run: PreparedRun) -> None:
         self._address = address
-        self._transcript = Transcript(Limits.from_wire(run.request.limits))
+        self._transcript = Transcript(run.request)
         self._cancelled = False
         self._closed = False
 

@@ -3,8 +3,9 @@
 import dataclasses
 
 from skilljail._limits import Limits
+from skilljail._outcome import Network
 from skilljail._posture import IsolationLevel
-from skilljail.v1 import script_runner_pb2
+from skilljail.v1 import run_pb2, script_runner_pb2
 
 __all__ = ["Capabilities", "Engine", "Interpreter"]
 
@@ -52,6 +53,10 @@ class Capabilities:
     engine: Engine
     concurrent_runs_max: int
     queued_runs_max: int
+    network_ceiling: Network = Network.NONE
+    """The widest network that a run may ask for."""
+    allowed_hosts_ceiling: tuple[str, ...] = ()
+    """The hosts that a run may name with `Network.ALLOWLIST`; `*` is every host."""
 
     def interpreter(self, name: str) -> Interpreter | None:
         """The interpreter of that name, if the daemon knows it."""
@@ -87,4 +92,6 @@ class Capabilities:
             ),
             concurrent_runs_max=message.concurrent_runs_max,
             queued_runs_max=message.queued_runs_max,
+            network_ceiling=Network.from_wire(run_pb2.Network, message.network_ceiling, "NETWORK_"),
+            allowed_hosts_ceiling=tuple(message.allowed_hosts_ceiling),
         )

@@ -4,11 +4,11 @@ import dataclasses
 import datetime
 from typing import Literal
 
-from skilljail._outcome import OpenEnum
+from skilljail._outcome import EgressRefusal, OpenEnum
 from skilljail._result import Policy, RunResult
 from skilljail.v1 import run_pb2
 
-__all__ = ["ArtifactChunk", "Event", "Finished", "Heartbeat", "Output", "Queued", "Started"]
+__all__ = ["ArtifactChunk", "EgressDecision", "Event", "Finished", "Heartbeat", "Output", "Queued", "Started"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,18 @@ class Output(_EventBase):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EgressDecision(_EventBase):
+    """The daemon allowed or refused a connection of the script. The fields are those of `EgressDecisionInfo`."""
+
+    host: str
+    port: int
+    allowed: bool
+    address: str
+    refusal: EgressRefusal | None
+    message: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactChunk(_EventBase):
     """A piece of an artifact. It is good when the result names it; until then the script chose all of it."""
 
@@ -78,7 +90,7 @@ class Finished(_EventBase):
     result: RunResult
 
 
-Event = Queued | Started | Output | ArtifactChunk | Heartbeat | Finished
+Event = Queued | Started | Output | EgressDecision | ArtifactChunk | Heartbeat | Finished
 
 
 class SandboxStart(OpenEnum):

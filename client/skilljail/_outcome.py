@@ -4,7 +4,7 @@ import enum
 from collections.abc import Sequence
 from typing import Protocol, Self
 
-__all__ = ["OpenEnum", "Outcome", "RunState", "SkipReason"]
+__all__ = ["EgressRefusal", "Network", "OpenEnum", "Outcome", "RunState", "SkipReason"]
 
 
 class _WireEnum(Protocol):
@@ -53,6 +53,32 @@ class Outcome(OpenEnum):
     SHUTDOWN = "SHUTDOWN"
     START_FAILED = "START_FAILED"
     SANDBOX_ERROR = "SANDBOX_ERROR"
+
+
+class Network(OpenEnum):
+    """What a sandbox may reach, each more than the last."""
+
+    NONE = "NONE"
+    """Nothing but its own loopback interface."""
+    ALLOWLIST = "ALLOWLIST"
+    """HTTP and HTTPS to the hosts that were named, through a proxy on loopback over which the daemon decides."""
+    OPEN = "OPEN"
+    """The same to every public host."""
+
+
+class EgressRefusal(OpenEnum):
+    """Why a connection was refused or cut. `proto/skilljail/v1/run.proto` says what each one means."""
+
+    HOST_INVALID = "HOST_INVALID"
+    HOST_NOT_ALLOWED = "HOST_NOT_ALLOWED"
+    PORT_NOT_ALLOWED = "PORT_NOT_ALLOWED"
+    NAME_NOT_RESOLVED = "NAME_NOT_RESOLVED"
+    ADDRESS_NOT_PUBLIC = "ADDRESS_NOT_PUBLIC"
+    CONNECT_FAILED = "CONNECT_FAILED"
+    HOST_MISMATCH = "HOST_MISMATCH"
+    PROTOCOL_INVALID = "PROTOCOL_INVALID"
+    CONNECTION_LIMIT = "CONNECTION_LIMIT"
+    BYTE_LIMIT = "BYTE_LIMIT"
 
 
 class RunState(OpenEnum):

@@ -4,13 +4,14 @@ import dataclasses
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from skilljail._errors import InvalidRequest
 from skilljail._inputs import Input, check_inputs
 from skilljail._limits import Limits
+from skilljail._outcome import Network
 from skilljail._paths import PATH_BYTES_MAX, path_fault, shown
-from skilljail.v1 import limits_pb2, script_runner_pb2
+from skilljail.v1 import limits_pb2, run_pb2, script_runner_pb2
 
 __all__ = ["PreparedRun", "RunOptions", "prepare"]
 
@@ -20,6 +21,7 @@ _ARGUMENTS_BYTES_MAX = _MIB
 _ENV_COUNT_MAX = 256
 _STDIN_BYTES_MAX = 4 * _MIB
 _PATTERN_COUNT_MAX = 64
+_ALLOWED_HOSTS_MAX = 256
 _LABEL_COUNT_MAX = 32
 _LABEL_NAME_MAX = 63
 _LABEL_VALUE_BYTES_MAX = 256
@@ -35,6 +37,8 @@ _OPTION_NAMES = {
     "args": "argv",
     "cwd": "working_directory",
     "environment": "env",
+    "allow_hosts": "allowed_hosts",
+    "hosts": "allowed_hosts",
     "files": "inputs",
     "input": "stdin",
     "outputs": "artifacts",
@@ -64,6 +68,11 @@ class RunOptions(TypedDict, total=False):
     """A name of A-Z a-z 0-9 . _ - that runs once: a call with it may be repeated after a broken connection."""
     interpreter: str | None
     """`python`, `node`, `bash` or `pwsh`. None: the script's shebang decides, then its suffix."""
+    network: Network | Literal["none", "allowlist", "open"] | None
+    """What the script may reach, of what the operator grants. None: nothing."""
+    allowed_hosts: Sequence[str]
+    """With `allowlist`: `example.com` is this host alone, `*.example.com` every host below it; behind `:` a port may
+    stand, without one the ports are 80 and 443. None at all: nothing is reached."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,6 +99,8 @@ def prepare(
     labels: Mapping[str, str] | None = None,
     request_id: str | None = None,
     interpreter: str | None = None,
+    network: Network | Literal["none", "allowlist", "open"] | None = None,
+    allowed_hosts: Sequence[str] = (),
     **unknown: object,
 ) -> PreparedRun:
     """Checks everything that can be told without the daemon. Raises InvalidRequest, naming the part at fault.
@@ -111,7 +122,10 @@ def prepare(
         artifact_patterns=_patterns(artifacts),
         labels=_labels(_mapping("labels", labels)),
         interpreter=_text("interpreter", interpreter or "", "REQUEST_INVALID"),
+        network=_network(network),
+        allowed_hosts=_hosts(allowed_hosts),
     )
+    _check_network(request)
     _check_total(request)
     return PreparedRun(os.fspath(skill_dir), request, check_inputs(inputs))
 
@@ -211,6 +225,45 @@ def _stdin(stdin: object) -> bytes:
     if len(data) > _STDIN_BYTES_MAX:
         raise InvalidRequest(f"stdin is {len(data):,} bytes, above {_STDIN_BYTES_MAX:,}; pass it as an input file")
     return data
+
+
+def _network(network: object) -> run_pb2.Network.ValueType:
+    if network is None:
+        return run_pb2.NETWORK_UNSPECIFIED
+    names = {one.value.lower(): one.value for one in Network}
+    if not isinstance(network, str) or network.lower() not in names:
+        raise InvalidRequest(
+            f"network must be {', '.join(map(repr, names))} or None, got {shown(str(network))}",
+            reason="NETWORK_INVALID",
+        )
+    return run_pb2.Network.Value(f"NETWORK_{names[network.lower()]}")
+
+
+def _hosts(allowed_hosts: object) -> list[str]:
+    hosts = _list("allowed_hosts", allowed_hosts, '["api.example.com"]', "NETWORK_INVALID")
+    if len(hosts) > _ALLOWED_HOSTS_MAX:
+        raise InvalidRequest(
+            f"allowed_hosts has more than {_ALLOWED_HOSTS_MAX} hosts; join some as '*.example.com'",
+            reason="NETWORK_INVALID",
+        )
+    if "*" in hosts:
+        raise InvalidRequest(
+            "allowed_hosts has '*', which is no list of hosts; ask for network='open' to reach every host",
+            reason="NETWORK_INVALID",
+        )
+    return hosts
+
+
+def _check_network(request: script_runner_pb2.RunScriptRequest) -> None:
+    if request.allowed_hosts and request.network != run_pb2.NETWORK_ALLOWLIST:
+        mend = (
+            "leave the hosts out to reach every host"
+            if request.network == run_pb2.NETWORK_OPEN
+            else "ask for network='allowlist'"
+        )
+        raise InvalidRequest(
+            f"allowed_hosts means something with network='allowlist' only; {mend}", reason="NETWORK_INVALID"
+        )
 
 
 def _limits(limits: object) -> limits_pb2.Limits | None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 from skilljail._artifact import Artifact, ArtifactInfo
 from skilljail._duration import datetime_from_timestamp, seconds_from_duration
+from skilljail._egress import EgressDecisionInfo
 from skilljail._errors import ArtifactRefused
 from skilljail._limits import Limits
-from skilljail._outcome import Outcome, RunState, SkipReason
+from skilljail._outcome import Network, Outcome, RunState, SkipReason
 from skilljail.v1 import run_pb2
 
 if TYPE_CHECKING:
@@ -29,18 +30,20 @@ class Policy:
     """What is executed in the sandbox, script path and arguments included."""
     limits: Limits
     """Every limit, filled in."""
-    network: str
-    """What the sandbox may reach: `NONE` is nothing but its own loopback interface."""
+    network: Network
+    """What the sandbox may reach."""
+    allowed_hosts: tuple[str, ...] = ()
+    """With `Network.ALLOWLIST`: the hosts, in the form in which they are compared."""
 
     @classmethod
     def from_wire(cls, message: run_pb2.EffectivePolicy) -> "Policy":
         """Reads the message of the contract."""
-        names = {value: name.removeprefix("NETWORK_") for name, value in run_pb2.Network.items()}
         return cls(
             interpreter=message.interpreter,
             command=tuple(message.command),
             limits=Limits.from_wire(message.limits),
-            network=names.get(message.network, f"UNKNOWN_{message.network}"),
+            network=Network.from_wire(run_pb2.Network, message.network, "NETWORK_"),
+            allowed_hosts=tuple(message.allowed_hosts),
         )
 
 
@@ -58,6 +61,12 @@ class Usage:
     oom_kills: int | None
     pids_limit_hits: int | None
     disk_full: bool
+    egress_sent_bytes: int = 0
+    """Bytes that were sent to hosts."""
+    egress_received_bytes: int = 0
+    """Bytes that were received from hosts."""
+    egress_connections: int = 0
+    """Connections that were asked for, refused ones included."""
 
     @classmethod
     def from_wire(cls, message: run_pb2.Usage) -> "Usage":
@@ -72,6 +81,9 @@ class Usage:
             oom_kills=message.oom_kills if message.HasField("oom_kills") else None,
             pids_limit_hits=message.pids_limit_hits if message.HasField("pids_limit_hits") else None,
             disk_full=message.disk_full,
+            egress_sent_bytes=message.egress_sent_bytes,
+            egress_received_bytes=message.egress_received_bytes,
+            egress_connections=message.egress_connections,
         )
 
 
@@ -122,6 +134,10 @@ class RunSummary:
     skipped_artifacts: tuple[SkippedArtifact, ...]
     skipped_artifacts_omitted: int
     """Skipped files that `skipped_artifacts` had no room for."""
+    egress_decisions: tuple[EgressDecisionInfo, ...] = ()
+    """What was decided on the script's connections, in order."""
+    egress_decisions_omitted: int = 0
+    """Decisions that `egress_decisions` had no room for."""
 
     @property
     def ok(self) -> bool:
@@ -145,6 +161,8 @@ class RunSummary:
                 for skipped in message.skipped_artifacts
             ),
             skipped_artifacts_omitted=message.skipped_artifacts_omitted,
+            egress_decisions=tuple(map(EgressDecisionInfo.from_wire, message.egress_decisions)),
+            egress_decisions_omitted=message.egress_decisions_omitted,
         )
 
 

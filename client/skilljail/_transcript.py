@@ -8,20 +8,32 @@ from typing import Literal, NoReturn
 from skilljail._artifact import Artifact, ArtifactInfo
 from skilljail._blob import digest_of
 from skilljail._duration import datetime_from_timestamp
+from skilljail._egress import decision_fault, decision_fields
 from skilljail._errors import DaemonFault, StreamBroken
-from skilljail._events import ArtifactChunk, Event, Finished, Heartbeat, Output, Queued, Started, started_from_wire
+from skilljail._events import (
+    ArtifactChunk,
+    EgressDecision,
+    Event,
+    Finished,
+    Heartbeat,
+    Output,
+    Queued,
+    Started,
+    started_from_wire,
+)
 from skilljail._limits import Limits
-from skilljail._outcome import Outcome
+from skilljail._outcome import Network, Outcome
 from skilljail._paths import PATH_BYTES_MAX
 from skilljail._patience import Patience
-from skilljail._result import RunResult, RunSummary
-from skilljail.v1 import run_pb2
+from skilljail._result import Policy, RunResult, RunSummary
+from skilljail.v1 import run_pb2, script_runner_pb2
 
 __all__ = ["Transcript"]
 
 _EXIT_CODE_MAX = 255
 _SIGNAL_MAX = 64
 _PIECE_BYTES_MAX = 65_536
+_DECISIONS_MAX = 1_000
 _DURATION_SLACK_SECONDS = 0.001  # the contract's resolution
 _BOUNDS = ("wall_seconds", "output_bytes", "artifact_count", "artifact_bytes")
 
@@ -44,10 +56,12 @@ class Transcript:
     Whatever breaks the contract raises StreamBroken: nothing is ever put in place of what is missing.
     """
 
-    def __init__(self, asked: Limits) -> None:
-        """`asked`: the limits of the request; a run that gets more than that is not the one that was asked for."""
+    def __init__(self, request: script_runner_pb2.RunScriptRequest) -> None:
+        """`request`: what was asked for; a run that gets more than that is not the one that was asked for."""
         self.patience = Patience()
-        self._asked = asked
+        self._asked = Limits.from_wire(request.limits)
+        self._asked_network = Network.from_wire(run_pb2.Network, request.network or run_pb2.NETWORK_NONE, "NETWORK_")
+        self._asked_hosts = len(request.allowed_hosts)
         self._limits = Limits()
         self.run_id = ""
         self.result: RunResult | None = None
@@ -57,6 +71,7 @@ class Transcript:
         self._streams: dict[Literal["stdout", "stderr"], _Stream] = {"stdout": _Stream(), "stderr": _Stream()}
         self._artifacts: dict[str, bytearray] = {}
         self._artifact_bytes = 0
+        self._decisions = 0
 
     @property
     def is_started(self) -> bool:
@@ -107,6 +122,8 @@ class Transcript:
                 event = self._accept_started(message.started, time)
             case "output":
                 event = self._accept_output(message.output, time)
+            case "egress_decision":
+                event = self._accept_decision(message.egress_decision, time)
             case "artifact_chunk":
                 event = self._accept_chunk(message.artifact_chunk, time)
             case "heartbeat":
@@ -129,6 +146,7 @@ class Transcript:
         except DaemonFault as error:
             self._broken(str(error))
         self._check_limits(started.policy.limits)
+        self._check_network(started.policy)
         self._started, self._limits = started, started.policy.limits
         self.patience.begin(self._limits)
         return started
@@ -145,6 +163,31 @@ class Transcript:
                 self._broken(
                     f"the daemon started the run with {field.name} of {got:.12g}, and {asked:.12g} was asked for"
                 )
+
+    def _check_network(self, policy: Policy) -> None:
+        if policy.network != self._asked_network:
+            self._broken(
+                f"the daemon started the run with the network {policy.network}, and {self._asked_network} was asked for"
+            )
+        if len(policy.allowed_hosts) > self._asked_hosts:
+            self._broken(
+                f"the daemon started the run with {len(policy.allowed_hosts)} allowed hosts, and {self._asked_hosts} "
+                "were asked for"
+            )
+
+    def _accept_decision(self, message: run_pb2.EgressDecision, time: datetime.datetime) -> EgressDecision:
+        if self._started is None:
+            self._broken("the daemon sent an egress decision before the script started")
+        self._check_decision(message)
+        self._decisions += 1
+        return EgressDecision(sequence=self._sequence, time=time, run_id=self.run_id, **decision_fields(message))
+
+    def _check_decision(self, message: run_pb2.EgressDecision) -> None:
+        if self._asked_network is Network.NONE:
+            self._broken("the daemon sent an egress decision of a run without a network")
+        fault = decision_fault(message)
+        if fault is not None:
+            self._broken(f"the daemon sent an egress decision that {fault}")
 
     def _accept_output(self, message: run_pb2.Output, time: datetime.datetime) -> Output:
         if self._started is None:
@@ -212,6 +255,8 @@ class Transcript:
             self._broken(f"the daemon sent more artifacts than the {most:,} that it said are the limit")
 
     def _accept_finished(self, message: run_pb2.RunResult, time: datetime.datetime) -> Finished:
+        for decision in message.egress_decisions:
+            self._check_decision(decision)
         summary = RunSummary.from_wire(self.run_id, message)
         self._check_end(summary)
         stdout, stderr = (bytes(self._streams[name].data) for name in ("stdout", "stderr"))
@@ -244,7 +289,18 @@ class Transcript:
             self._broken("the daemon's result has a signal of a script that never started")
         if summary.artifacts and self._started is None:
             self._broken("the daemon's result has artifacts of a script that never started")
+        self._check_decisions(summary)
         self._check_count(len(summary.artifacts))
+
+    def _check_decisions(self, summary: RunSummary) -> None:
+        if summary.egress_decisions and self._started is None:
+            self._broken("the daemon's result has egress decisions of a script that never started")
+        decisions = len(summary.egress_decisions)
+        if decisions > _DECISIONS_MAX or self._decisions > decisions + summary.egress_decisions_omitted:
+            self._broken(
+                f"the daemon sent {self._decisions} egress decisions, and its result has {decisions} and tells of "
+                f"{summary.egress_decisions_omitted} more"
+            )
 
     def _collect(self, infos: tuple[ArtifactInfo, ...]) -> tuple[Artifact, ...]:
         artifacts: dict[str, Artifact] = {}

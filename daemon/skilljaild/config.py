@@ -14,7 +14,10 @@ import pydantic_settings
 from skilljail._address import default_socket_path
 
 from skilljaild import images
+from skilljaild.egress.hosts import HostInvalid, HostPattern
 from skilljaild.limits import Limits
+from skilljaild.network import Network, NetworkCeiling
+from skilljaild.paths import shown
 from skilljaild.setting_fault import closest, settings_of, told
 
 __all__ = [
@@ -26,6 +29,7 @@ __all__ = [
     "EngineConfig",
     "IsolationConfig",
     "LimitSet",
+    "NetworkConfig",
     "TlsConfig",
     "load",
 ]
@@ -133,6 +137,50 @@ class LimitsConfig(Section):
         if self.default.disk_bytes >= self.default.memory_bytes:
             raise ValueError("limits.default.disk_bytes must be below memory_bytes: the work directory lives in memory")
         return self
+
+
+def _listed(value: object) -> object:
+    """A flag or a variable has no lists; there the entries stand with commas between."""
+    return [one.strip() for one in value.split(",") if one.strip()] if isinstance(value, str) else value
+
+
+def _patterns(entries: tuple[str, ...]) -> tuple[str, ...]:
+    for entry in entries:
+        try:
+            HostPattern.parse(entry, every=True)
+        except HostInvalid as error:
+            raise ValueError(
+                f"must name hosts, such as example.com, *.example.com or * for every one ({shown(entry)}: {error})"
+            ) from error
+    return entries
+
+
+class NetworkConfig(Section):
+    """`[network]`: the most that a run may ask for."""
+
+    ceiling: Literal["none", "allowlist", "open"] = "none"
+    """`allowlist`: HTTP and HTTPS to the hosts below that a request names. `open`: to every public host."""
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        pydantic_settings.NoDecode,
+        pydantic.BeforeValidator(_listed),
+        pydantic.AfterValidator(_patterns),
+    ] = ()
+    """What a request may name; `*` is every host."""
+
+    @pydantic.model_validator(mode="after")
+    def _no_hosts_in_vain(self) -> Self:
+        if self.allowed_hosts and self.ceiling == "none":
+            raise ValueError(
+                "network.allowed_hosts grants nothing while network.ceiling is none; set it to allowlist, or take the "
+                "hosts out"
+            )
+        return self
+
+    def network(self) -> NetworkCeiling:
+        """The same as plain data."""
+        patterns = tuple(HostPattern.parse(one, every=True) for one in self.allowed_hosts)
+        return NetworkCeiling(Network[self.ceiling.upper()], patterns)
 
 
 class EngineConfig(Section):
@@ -246,6 +294,7 @@ class Config(pydantic_settings.BaseSettings):
     engine: EngineConfig = EngineConfig()
     images: ImagesConfig = ImagesConfig()
     limits: LimitsConfig = LimitsConfig()
+    network: NetworkConfig = NetworkConfig()
     admission: AdmissionConfig = AdmissionConfig()
     bundles: BundleConfig = BundleConfig()
     isolation: IsolationConfig = IsolationConfig()

@@ -10,6 +10,7 @@ from skilljaild import __version__
 from skilljaild.bundles.store import BlobStores
 from skilljaild.catalogue import Catalogue
 from skilljaild.config import Config, EngineConfig
+from skilljaild.egress.dialler import SystemDialler
 from skilljaild.engines.base import Engine, EngineError, EngineReport, EngineUnavailable
 from skilljaild.engines.docker import DockerEngine
 from skilljaild.engines.floor import container_floor
@@ -138,7 +139,7 @@ async def _serve(config: Config, engine: Engine, report: EngineReport, owner: st
     stores = BlobStores(config.state_directory / "blobs", config.bundles.store_bytes)
     runner = ScriptRunner(
         config,
-        RunContext(engine, report, owner, admission, examiner),
+        RunContext(engine, report, owner, admission, examiner, SystemDialler),
         stores,
         catalogue,
         registry,

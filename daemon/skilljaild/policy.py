@@ -4,11 +4,14 @@ import dataclasses
 import math
 import re
 
+from skilljail_init.frames import EGRESS_PORT
+
 from skilljaild.errors import Reason, Refusal
 from skilljaild.limits import Limits
 from skilljaild.paths import shown
 
 __all__ = [
+    "EGRESS_ENVIRONMENT",
     "LABELS_MAX",
     "SANDBOX_ENVIRONMENT",
     "AskedLimits",
@@ -39,6 +42,22 @@ SANDBOX_ENVIRONMENT = {
     "DOTNET_EnableDiagnostics": "0",  # no debugger sockets
 }
 """What every script sees; a request's variables come on top."""
+
+_PROXY = f"http://127.0.0.1:{EGRESS_PORT}"
+_OWN_HOST = "localhost,127.0.0.1,::1"
+EGRESS_ENVIRONMENT = {
+    # Both spellings: curl reads http_proxy in lower case only, others look for upper case first.
+    "HTTP_PROXY": _PROXY,
+    "HTTPS_PROXY": _PROXY,
+    "http_proxy": _PROXY,
+    "https_proxy": _PROXY,
+    # Servers that the script itself starts in its sandbox.
+    "NO_PROXY": _OWN_HOST,
+    "no_proxy": _OWN_HOST,
+    "NODE_USE_ENV_PROXY": "1",  # without it node's fetch looks at none of these
+}
+"""What a script with egress sees besides. No ALL_PROXY: it would lead protocols here that are neither HTTP nor HTTPS,
+and some programs read it as the address of a SOCKS proxy."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -151,8 +170,11 @@ def check_arguments(argv: tuple[str, ...], env: dict[str, str]) -> None:
         )
 
 
-def environment(asked: dict[str, str]) -> dict[str, str]:
-    """The whole environment of a script. Raises Refusal ENVIRONMENT_INVALID for what cannot be passed on."""
+def environment(asked: dict[str, str], *, egress: bool = False) -> dict[str, str]:
+    """The whole environment of a script. `egress`: whether it has any.
+
+    Raises Refusal ENVIRONMENT_INVALID for what cannot be passed on.
+    """
     if len(asked) > VARIABLES_MAX:
         raise Refusal(
             Reason.ENVIRONMENT_INVALID,
@@ -173,7 +195,7 @@ def environment(asked: dict[str, str]) -> dict[str, str]:
                 f"env: the value of {name} holds a NUL or is longer than {ARGUMENT_BYTES_MAX:,} bytes",
                 field="env",
             )
-    return SANDBOX_ENVIRONMENT | asked
+    return SANDBOX_ENVIRONMENT | (EGRESS_ENVIRONMENT if egress else {}) | asked
 
 
 def check_labels(labels: dict[str, str]) -> None:

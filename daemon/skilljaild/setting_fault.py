@@ -29,6 +29,7 @@ _KINDS = {
     "int": "a whole number",
     "path": "a path",
     "string": "text",
+    "tuple": "a list",
 }
 """What a value must be, by the first word of the library's name for the fault."""
 

@@ -24,6 +24,7 @@ from skilljail import (
     InvalidAddress,
     InvalidRequest,
     Limits,
+    Network,
     Outcome,
     QueueFull,
     RunResult,
@@ -60,6 +61,8 @@ class ScriptRunner:
         client: AsyncClient | None = None,
         *,
         limits: Limits | None = None,
+        network: Network | Literal["none", "allowlist", "open"] | None = None,
+        allowed_hosts: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         env_from_context: Sequence[str] = (),
         artifacts: Sequence[str] = (),
@@ -70,6 +73,7 @@ class ScriptRunner:
         """
         `client`: None makes an `AsyncClient()` with the first script.
         `limits`: what to ask for; None takes the operator's defaults.
+        `network`, `allowed_hosts`: what every script may reach, of what the operator grants; None is nothing.
         `env`: variables of every run.
         `env_from_context`: names of variables that the host gives per call, with
         `agent.run(…, function_invocation_kwargs={"NAME": "value"})`; they win over `env`. No other value of the host
@@ -80,11 +84,14 @@ class ScriptRunner:
         `raise_on_unavailable`: raise what the model cannot mend (daemon not there, no sandbox, a broken stream)
         instead of logging it as a warning and telling the model in general words, without addresses and commands.
         """
-        if isinstance(env_from_context, str):
-            raise InvalidRequest("env_from_context must be a list of names, got str")
+        for name, names in (("env_from_context", env_from_context), ("allowed_hosts", allowed_hosts)):
+            if isinstance(names, str):
+                raise InvalidRequest(f"{name} must be a list of names, got str")
         self._client = client
         self._owns_client = client is None
         self._limits = limits
+        self._network = network
+        self._allowed_hosts = tuple(allowed_hosts)
         self._env = dict(env or {})
         self._env_from_context = tuple(env_from_context)
         self._artifacts = tuple(artifacts)
@@ -152,6 +159,8 @@ class ScriptRunner:
             env={**self._env, **self._context_env(context)},
             working_directory=posixpath.dirname(script.name) if self._start_in == "script" else "",
             limits=self._limits,
+            network=self._network,
+            allowed_hosts=self._allowed_hosts,
             artifacts=self._artifacts,
         )
 

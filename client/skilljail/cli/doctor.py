@@ -15,6 +15,7 @@ from skilljail import (
     Client,
     ImageSelfTest,
     IsolationLevel,
+    Network,
     Posture,
     Severity,
     SkilljailError,
@@ -46,6 +47,7 @@ exit status:
 """
 
 _ANSWER_SECONDS = 5.0
+_HOSTS_SHOWN = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -153,6 +155,7 @@ def _daemon(capabilities: Capabilities) -> Iterator[Finding]:
     )
     engine = capabilities.engine
     yield Finding("ok  ", "engine", f"{engine.name} {engine.version}, runtime {engine.runtime}")
+    yield Finding("ok  ", "network", _network(capabilities))
     for one in capabilities.interpreters:
         if one.available:
             yield Finding("ok  ", f"interpreter {one.name}", f"{one.version} in {one.image}")
@@ -194,6 +197,18 @@ def _image(test: ImageSelfTest, posture: Posture) -> Finding:
 
 
 _RANKS = {level: rank for rank, level in enumerate(IsolationLevel)}
+
+
+def _network(capabilities: Capabilities) -> str:
+    match capabilities.network_ceiling:
+        case Network.NONE:
+            return "scripts have none, and the operator grants none"
+        case Network.ALLOWLIST:
+            hosts = ", ".join(capabilities.allowed_hosts_ceiling[:_HOSTS_SHOWN]) or "none"
+            more = len(capabilities.allowed_hosts_ceiling) - _HOSTS_SHOWN
+            return f"a run may ask for these hosts: {hosts}" + (f" and {more} more" if more > 0 else "")
+        case ceiling:
+            return f"a run may ask for {ceiling.lower()}"
 
 
 def _is_local(options: argparse.Namespace) -> bool:

@@ -1,30 +1,35 @@
 """What `skilljail run` says about a run, for a person and for a program."""
 
 import base64
+import collections
 import dataclasses
 import json
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from skilljail import Artifact, ArtifactRefused, Outcome, RunResult, SkilljailError, Usage
+from skilljail import Artifact, ArtifactRefused, EgressDecisionInfo, Outcome, RunResult, SkilljailError, Usage
 
 __all__ = ["error_json", "error_line", "lines", "result_json"]
 
 _SKIPPED_SHOWN = 20
+_REFUSED_SHOWN = 20
 
 
 def error_line(error: SkilljailError) -> str:
     """What went wrong, with the option of `skilljail run` that mends it."""
     if error.reason == "ARTIFACT_EXISTS":
         return f"{error} (here: --overwrite)"
+    if error.reason == "NETWORK_INVALID":
+        return f"{error} (here: --network, --allow-host)"
     if error.reason == "INTERPRETER_UNKNOWN":
         return f"{error} (here: --interpreter NAME)"
     return str(error)
 
 
 def lines(result: RunResult, saved: Sequence[pathlib.Path], patterns: Sequence[str] = ()) -> Iterator[str]:
-    """One line for each saved or skipped file, and the outcome at the end unless the script simply succeeded.
+    """One line for each saved or skipped file and each refused connection, and the outcome at the end unless the script
+    simply succeeded.
 
     `patterns`: those that the caller named; when the script ended and nothing matches them, a line says so.
     """
@@ -41,12 +46,25 @@ def lines(result: RunResult, saved: Sequence[pathlib.Path], patterns: Sequence[s
     nothing = not (result.artifacts or result.skipped_artifacts or result.skipped_artifacts_omitted)
     if patterns and nothing and result.outcome is Outcome.EXITED:
         yield "no new or changed file matches " + " or ".join(f"'{one}'" for one in patterns)
+    yield from _refused(result)
     if result.usage.output_truncated:
         yield "the output was cut at its limit; ask for more with --output-limit"
     if not result.ok:
         yield f"{result.outcome}: {_sentence(result)}"
     elif met := _limits_met(result.usage):
         yield f"the script ended with status 0, but {' and '.join(met)}"
+
+
+def _refused(result: RunResult) -> Iterator[str]:
+    """One line for each connection that was refused or cut, whatever the script made of it."""
+    refused = collections.Counter(one.message for one in result.egress_decisions if not one.allowed)
+    for message, count in list(refused.items())[:_REFUSED_SHOWN]:
+        yield message if count == 1 else f"{message} ({_times(count)})"
+    more = sum(list(refused.values())[_REFUSED_SHOWN:])
+    if more:
+        yield f"{more} more connections were refused or cut"
+    if result.egress_decisions_omitted:
+        yield f"what was decided on {result.egress_decisions_omitted} more connections was not kept"
 
 
 def _limits_met(usage: Usage) -> list[str]:
@@ -91,6 +109,10 @@ def result_json(result: RunResult, saved: Sequence[pathlib.Path], refusals: Sequ
         "not_saved": [_refusal(one) for one in refusals],
         "skipped_artifacts": [dataclasses.asdict(one) for one in result.skipped_artifacts],
         "skipped_artifacts_omitted": result.skipped_artifacts_omitted,
+        "egress_decisions": [
+            dataclasses.asdict(one) | {"time": one.time.isoformat()} for one in result.egress_decisions
+        ],
+        "egress_decisions_omitted": result.egress_decisions_omitted,
     }
     return json.dumps(fields, indent=2)
 
@@ -121,6 +143,10 @@ def _output(name: str, data: bytes) -> dict[str, str]:
 
 def _refusal(error: ArtifactRefused) -> dict[str, str]:
     return {"path": error.metadata["path"], "reason": error.reason, "message": str(error)}
+
+
+def _decision(decision: EgressDecisionInfo) -> dict[str, Any]:
+    return dataclasses.asdict(decision) | {"time": decision.time.isoformat()}
 
 
 def _artifact(artifact: Artifact) -> dict[str, Any]:

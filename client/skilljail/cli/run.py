@@ -11,6 +11,7 @@ from skilljail import (
     ArtifactRefused,
     InvalidRequest,
     Limits,
+    Network,
     Outcome,
     Output,
     RunOptions,
@@ -71,6 +72,7 @@ sizes and durations:
 examples:
   skilljail run skills/unit-converter scripts/convert.py -- --value 26.2 --factor 1.60934
   skilljail run skills/report scripts/make.py --input data.csv --artifacts out --timeout 2m --memory 512MiB
+  skilljail run skills/weather scripts/get.py --allow-host api.example.com
   echo '{"a": 1}' | skilljail run skills/filter scripts/filter.js --stdin - --json
 """
 
@@ -90,6 +92,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object at the end, in place of the output")
     parser.add_argument("--quiet", action="store_true", help="no lines of skilljail's own on standard error")
     _add_script_options(parser)
+    _add_network_options(parser)
     _add_limit_options(parser)
     _add_artifact_options(parser)
     add_connection_options(parser)
@@ -128,6 +131,22 @@ def _add_script_options(parser: Parser) -> None:
     )
 
 
+def _add_network_options(parser: Parser) -> None:
+    group = parser.add_argument_group("network (HTTP and HTTPS, of what the operator grants)")
+    group.add_argument(
+        "--network",
+        choices=[one.value.lower() for one in Network],
+        help="none, the hosts of --allow-host, or every public host (default: none, or allowlist with --allow-host)",
+    )
+    group.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="HOST[:PORT]",
+        help="a host that the script may talk to, such as api.example.com or '*.example.com' (repeatable)",
+    )
+
+
 def _add_limit_options(parser: Parser) -> None:
     group = parser.add_argument_group("limits (default: what the operator set)")
     group.add_argument("--timeout", type=duration, metavar="DURATION", help="wall time")
@@ -137,6 +156,9 @@ def _add_limit_options(parser: Parser) -> None:
     group.add_argument("--pids", type=number, metavar="COUNT", help="processes and threads at one time")
     group.add_argument("--disk", type=size, metavar="SIZE", help="size of the work directory")
     group.add_argument("--output-limit", type=size, metavar="SIZE", help="standard output and error together")
+    group.add_argument(
+        "--egress-limit", type=size, metavar="SIZE", help="sent to hosts and received from them together"
+    )
 
 
 def _add_artifact_options(parser: Parser) -> None:
@@ -236,10 +258,13 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
             pids=options.pids,
             disk_bytes=options.disk,
             output_bytes=options.output_limit,
+            egress_bytes=options.egress_limit,
         ),
         "artifacts": options.artifact or (["**/*"] if options.artifacts else []),
         "labels": dict(_pairs("--label", options.label)),
         "interpreter": options.interpreter,
+        "network": options.network or (Network.ALLOWLIST if options.allow_host else None),
+        "allowed_hosts": options.allow_host,
     }
 
 

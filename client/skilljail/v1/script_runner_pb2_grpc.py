@@ -103,7 +103,8 @@ class ScriptRunnerServiceServicer(object):
 
     def ListRuns(self, request, context):
         """Lists the caller's runs, newest first. A page ends early when it is large,
-        and leaves the files of the results, delivered and skipped, to GetRun.
+        and leaves the files of the results, delivered and skipped, and the egress
+        decisions to GetRun.
         INVALID_ARGUMENT: PAGE_TOKEN_INVALID, REQUEST_INVALID.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

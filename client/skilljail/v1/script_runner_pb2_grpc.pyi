@@ -76,7 +76,8 @@ class ScriptRunnerServiceStub:
         skilljail.v1.script_runner_pb2.ListRunsResponse,
     ]
     """Lists the caller's runs, newest first. A page ends early when it is large,
-    and leaves the files of the results, delivered and skipped, to GetRun.
+    and leaves the files of the results, delivered and skipped, and the egress
+    decisions to GetRun.
     INVALID_ARGUMENT: PAGE_TOKEN_INVALID, REQUEST_INVALID.
     """
 
@@ -155,7 +156,8 @@ class ScriptRunnerServiceAsyncStub:
         skilljail.v1.script_runner_pb2.ListRunsResponse,
     ]
     """Lists the caller's runs, newest first. A page ends early when it is large,
-    and leaves the files of the results, delivered and skipped, to GetRun.
+    and leaves the files of the results, delivered and skipped, and the egress
+    decisions to GetRun.
     INVALID_ARGUMENT: PAGE_TOKEN_INVALID, REQUEST_INVALID.
     """
 
@@ -240,7 +242,8 @@ class ScriptRunnerServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[skilljail.v1.script_runner_pb2.ListRunsResponse, collections.abc.Awaitable[skilljail.v1.script_runner_pb2.ListRunsResponse]]:
         """Lists the caller's runs, newest first. A page ends early when it is large,
-        and leaves the files of the results, delivered and skipped, to GetRun.
+        and leaves the files of the results, delivered and skipped, and the egress
+        decisions to GetRun.
         INVALID_ARGUMENT: PAGE_TOKEN_INVALID, REQUEST_INVALID.
         """
 

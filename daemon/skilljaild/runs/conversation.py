@@ -4,6 +4,7 @@ Everything that is read is hostile: each frame must be one that may come now, ea
 sandbox may send in all is bounded by the run's limits. Whatever breaks a rule raises ProtocolError and ends the run.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import mimetypes
@@ -17,6 +18,8 @@ from skilljaild.engines.base import ByteStream
 from skilljaild.limits import Limits
 from skilljaild.paths import path_fault
 from skilljaild.runs.events import Artifact, ArtifactChunk, Output, SkippedArtifact
+from skilljaild.runs.frame_writer import FrameWriter
+from skilljaild.runs.tunnels import Tunnels
 
 __all__ = ["Conversation", "Exit", "ProtocolError", "StartFailed", "StreamEnded"]
 
@@ -68,26 +71,37 @@ class Conversation:
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
+        self._writer = FrameWriter(stream)
+        self._tunnels: Tunnels | None = None
         self._decoder = frames.FrameDecoder(frames.FROM_INIT_MAX, frames.FROM_INIT)
         self._frames: list[Frame] = []
         self.stdout_bytes = 0
         self.stderr_bytes = 0
 
     async def _next(self, *expected: FrameType) -> Frame:
-        while not self._frames:
-            data = await self._stream.read()
-            if not data:
-                raise StreamEnded("the sandbox's stream ended")
-            try:
-                self._frames = self._decoder.feed(data)[::-1]
-            except frames.FrameError as error:
-                raise ProtocolError(str(error)) from error
-        frame = self._frames.pop()
+        frame = await self._any()
+        while self._tunnels is not None and frame.type in frames.TUNNEL_FRAMES:
+            with _hostile():
+                self._tunnels.take(frame)
+            frame = await self._any()
         if frame.type is FrameType.FATAL:
             raise ProtocolError(f"init gave up: {_text(frame, 'message')}")
         if frame.type not in expected:
             raise ProtocolError(f"{frame.type.name} frame where {'/'.join(one.name for one in expected)} was due")
         return frame
+
+    async def _any(self) -> Frame:
+        while not self._frames:
+            data = await self._stream.read()
+            if not data:
+                raise StreamEnded("the sandbox's stream ended")
+            with _hostile():
+                self._frames = self._decoder.feed(data)[::-1]
+        return self._frames.pop()
+
+    async def write(self, data: bytes) -> None:
+        """Writes whole frames while the script runs, from whichever task. Raises EngineError when init is gone."""
+        await self._writer.write(data)
 
     async def ready(self) -> dict[str, object]:
         """Waits for init. Returns what it read about its confinement, unchecked."""
@@ -134,11 +148,13 @@ class Conversation:
         if frame.type is FrameType.FAILED:
             raise StartFailed(_text(frame, "message"))
 
-    async def output(self, output_bytes_max: int) -> AsyncIterator[Output | Exit]:
-        """The script's output as it comes, and last its Exit."""
+    async def output(self, output_bytes_max: int, tunnels: Tunnels | None = None) -> AsyncIterator[Output | Exit]:
+        """The script's output as it comes, and last its Exit. `tunnels`: None where the script has no egress."""
+        self._tunnels = tunnels
         while True:
             frame = await self._next(FrameType.STDOUT, FrameType.STDERR, FrameType.EXIT)
             if frame.type is FrameType.EXIT:
+                self._tunnels = None
                 yield _exit(frame)
                 return
             size = len(frame.payload)
@@ -153,7 +169,7 @@ class Conversation:
 
     async def cancel(self) -> None:
         """Asks init to kill the script; `output` then ends with an Exit."""
-        await self._stream.write(frames.encode(FrameType.CANCEL))
+        await self.write(frames.encode(FrameType.CANCEL))
 
     async def artifacts(self, limits: Limits) -> AsyncIterator[ArtifactChunk | Artifact | SkippedArtifact | int]:
         """What init collected: an artifact's chunks, then the Artifact. Numbers count skipped files without a name."""
@@ -220,11 +236,18 @@ def _turns(
     yield turn
 
 
-def _object(frame: Frame) -> dict[str, object]:
+@contextlib.contextmanager
+def _hostile() -> Iterator[None]:
+    """Where the codec finds fault, init has broken the protocol."""
     try:
-        return frame.json()
+        yield
     except frames.FrameError as error:
         raise ProtocolError(str(error)) from error
+
+
+def _object(frame: Frame) -> dict[str, object]:
+    with _hostile():
+        return frame.json()
 
 
 def _text(frame: Frame, name: str, length: int = MESSAGE_LENGTH) -> str:

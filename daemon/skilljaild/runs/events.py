@@ -3,7 +3,10 @@
 import dataclasses
 import enum
 
+from skilljaild.egress.decision import EgressDecision
+from skilljaild.egress.hosts import HostPattern
 from skilljaild.limits import Limits
+from skilljaild.network import Network
 
 __all__ = [
     "Artifact",
@@ -58,6 +61,9 @@ class EffectivePolicy:
     interpreter: str
     command: tuple[str, ...]
     limits: Limits
+    network: Network = Network.NONE
+    allowed_hosts: tuple[HostPattern, ...] = ()
+    """With `Network.ALLOWLIST`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,6 +79,9 @@ class Usage:
     oom_kills: int | None = None
     pids_limit_hits: int | None = None
     disk_full: bool = False
+    egress_sent_bytes: int = 0
+    egress_received_bytes: int = 0
+    egress_connections: int = 0
 
 
 @dataclasses.dataclass(slots=True)
@@ -118,6 +127,8 @@ class RunResult:
     artifacts: tuple[Artifact, ...] = ()
     skipped: tuple[SkippedArtifact, ...] = ()
     skipped_omitted: int = 0
+    egress_decisions: tuple[EgressDecision, ...] = ()
+    egress_decisions_omitted: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -163,4 +174,4 @@ class Finished:
     result: RunResult
 
 
-Event = Queued | Started | Output | ArtifactChunk | Finished
+Event = Queued | Started | Output | EgressDecision | ArtifactChunk | Finished

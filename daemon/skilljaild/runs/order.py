@@ -11,6 +11,7 @@ from skilljaild.config import BundleConfig
 from skilljaild.errors import Reason, Refusal, Violation
 from skilljaild.interpreters import SHEBANG_BYTES, choose
 from skilljaild.limits import Limits
+from skilljaild.network import Network, NetworkCeiling, effective_network
 from skilljaild.paths import check_path, shown
 from skilljaild.policy import (
     SANDBOX_ENVIRONMENT,
@@ -60,6 +61,9 @@ class RunRequest:
     artifact_patterns: tuple[str, ...]
     labels: dict[str, str]
     interpreter: str
+    network: int = 0
+    """A value of the contract's `Network`; 0 is unset."""
+    allowed_hosts: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,19 +94,21 @@ class Order:
 class OrderDesk:
     """Checks requests. Reads blobs from disk, so it is called from a thread."""
 
-    def __init__(self, default: Limits, ceiling: Limits, bundles: BundleConfig) -> None:
+    def __init__(self, default: Limits, ceiling: Limits, bundles: BundleConfig, network: NetworkCeiling) -> None:
         self._default = default
         self._ceiling = ceiling
         self._bundles = bundles
+        self._network_ceiling = network
 
     def check(self, request: RunRequest, store: BlobStore) -> Order:
         """Makes an order of a request. Raises Refusal with the first thing that is wrong."""
         _check_shape(request)
-        env = environment(request.env)
+        network, hosts = effective_network(request.network, request.allowed_hosts, self._network_ceiling)
+        env = environment(request.env, egress=network is not Network.NONE)
         check_arguments(request.argv, env)
         limits = effective_limits(request.limits, self._default, self._ceiling)
         bundle = self._bundle(request, store)
-        policy = EffectivePolicy(*self._command(request, bundle, store), limits)
+        policy = EffectivePolicy(*self._command(request, bundle, store), limits, network, hosts)
         _check_working_directory(request.working_directory, bundle)
         return Order(request, bundle, policy, env)
 

@@ -5,11 +5,12 @@ import contextlib
 import dataclasses
 import datetime
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import structlog
 
 from skilljaild.bundles.store import BlobStore
+from skilljaild.egress.dialler import Dialler, SystemDialler
 from skilljaild.engines.base import (
     Engine,
     EngineError,
@@ -21,8 +22,10 @@ from skilljaild.engines.base import (
     SandboxSpec,
 )
 from skilljaild.errors import Reason, Refusal, Violation
+from skilljaild.network import Network
 from skilljaild.runs.admission import Admission, Ticket
 from skilljaild.runs.conversation import Exit, ProtocolError, StartFailed, StreamEnded
+from skilljaild.runs.egress import RunEgress
 from skilljaild.runs.events import (
     Artifact,
     ArtifactChunk,
@@ -42,6 +45,7 @@ from skilljaild.runs.order import Order
 from skilljaild.runs.outcome import WITH_EXIT_CODE, decide
 from skilljaild.runs.pipe import EventPipe
 from skilljaild.runs.sandbox import Sandbox, open_sandbox, uninterrupted
+from skilljaild.runs.tunnels import Tunnels
 
 __all__ = ["Run", "RunContext"]
 
@@ -76,6 +80,8 @@ class RunContext:
     owner: str
     admission: Admission
     gate: Gate
+    make_dialler: Callable[[], Dialler] = SystemDialler
+    """How a run that has egress reaches the world; each has its own."""
 
 
 class Run:
@@ -112,6 +118,7 @@ class Run:
         self._work: asyncio.Task[RunResult] | None = None
         self._interruption: Outcome | None = None
         self._usage = Usage()
+        self._egress: RunEgress | None = None
         self._ended: RunResult | None = None
         """Set when the script's end is known; no interruption takes it back."""
 
@@ -136,7 +143,8 @@ class Run:
             result = self._faulty(error)
         finally:
             self._context.admission.release(self._ticket)
-        self._finish(dataclasses.replace(result, phases=self._phases))
+        result = dataclasses.replace(result, phases=self._phases)
+        self._finish(result if self._egress is None else self._egress.told_in(result))
         await self.events.close(None if self.refusal else Finished(self.result or result))
 
     def _faulty(self, error: Exception) -> RunResult:
@@ -262,7 +270,8 @@ class Run:
         try:
             start = sandbox.conversation.start(self._start_order(), self.order.request.stdin)
             await self._in_time("starting the script", start)
-            end = await self._output(sandbox)
+            async with self._tunnels(sandbox) as tunnels:
+                end = await self._output(sandbox, tunnels)
         except StartFailed as error:
             command = self.order.policy.command[0]
             return RunResult(Outcome.START_FAILED, f"{command} could not be started in the sandbox: {error}")
@@ -288,12 +297,23 @@ class Run:
             "disk_bytes": limits.disk_bytes,
             "pids": limits.pids,
             "disk_inodes": limits.disk_inodes,
+            "egress": self.order.policy.network is not Network.NONE,
             "artifact_patterns": list(request.artifact_patterns),
             "artifact_count": limits.artifact_count,
             "artifact_bytes": limits.artifact_bytes,
         }
 
-    async def _output(self, sandbox: Sandbox) -> Exit:
+    @contextlib.asynccontextmanager
+    async def _tunnels(self, sandbox: Sandbox) -> AsyncIterator[Tunnels | None]:
+        """What carries the script's connections while it runs. Without a network there is nothing that could dial."""
+        if self.order.policy.network is Network.NONE:
+            yield None
+            return
+        self._egress = RunEgress(self.order.policy, self.events, self._context.make_dialler())
+        async with self._egress.tunnels(sandbox.conversation.write) as tunnels:
+            yield tunnels
+
+    async def _output(self, sandbox: Sandbox, tunnels: Tunnels | None) -> Exit:
         """Passes the output on until init tells the end. Raises TimeoutError when it does not in time.
 
         A caller that reads slowly slows the script down, but only for as long as the script may run: what is left
@@ -303,7 +323,7 @@ class Run:
         clock = asyncio.get_running_loop().time
         patience = clock() + limits.wall_seconds + WALL_GRACE_SECONDS
         async with asyncio.timeout_at(patience) as timeout:
-            async for event in sandbox.conversation.output(limits.output_bytes):
+            async for event in sandbox.conversation.output(limits.output_bytes, tunnels):
                 if isinstance(event, Exit):
                     return event
                 timeout.reschedule(patience + LAST_WORD_SECONDS)  # it is the caller who is waited for, not init

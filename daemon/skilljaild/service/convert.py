@@ -6,6 +6,7 @@ import datetime
 from google.protobuf import duration_pb2, timestamp_pb2
 from skilljail.v1 import limits_pb2, run_pb2, script_runner_pb2
 
+from skilljaild.egress.decision import EgressDecision
 from skilljaild.errors import Reason, Refusal
 from skilljaild.limits import Limits
 from skilljaild.policy import AskedLimits
@@ -46,6 +47,7 @@ _ABSURD = {
     "files": (4_096, Reason.REQUEST_INVALID),
     "artifact_patterns": (4_096, Reason.REQUEST_INVALID),
     "labels": (4_096, Reason.REQUEST_INVALID),
+    "allowed_hosts": (4_096, Reason.NETWORK_INVALID),
 }
 """Far above what is allowed: a request of millions of empty entries is not even unfolded."""
 
@@ -68,6 +70,8 @@ def run_request(message: script_runner_pb2.RunScriptRequest) -> RunRequest:
         artifact_patterns=tuple(message.artifact_patterns),
         labels=dict(message.labels),
         interpreter=message.interpreter,
+        network=message.network,
+        allowed_hosts=tuple(message.allowed_hosts),
     )
 
 
@@ -142,6 +146,8 @@ def event_message(run_id: str, sequence: int, event: Event | None) -> run_pb2.Ru
             message.artifact_chunk.CopyFrom(
                 run_pb2.ArtifactChunk(path=event.path, offset=event.offset, data=event.data)
             )
+        case EgressDecision():
+            message.egress_decision.CopyFrom(_egress_decision(event))
         case Finished():
             message.finished.result.CopyFrom(_result(event.result))
     return message
@@ -162,7 +168,21 @@ def _policy(policy: EffectivePolicy) -> run_pb2.EffectivePolicy:
         interpreter=policy.interpreter,
         command=policy.command,
         limits=limits_message(policy.limits),
-        network=run_pb2.NETWORK_NONE,
+        network=int(policy.network),  # type: ignore[arg-type]
+        allowed_hosts=map(str, policy.allowed_hosts),
+    )
+
+
+def _egress_decision(decision: EgressDecision) -> run_pb2.EgressDecision:
+    refusal = decision.refusal.name if decision.refusal else "UNSPECIFIED"
+    return run_pb2.EgressDecision(
+        time=_timestamp(decision.time),
+        host=decision.host,
+        port=decision.port,
+        allowed=decision.allowed,
+        address=decision.address,
+        refusal=run_pb2.EgressRefusal.Value(f"EGRESS_REFUSAL_{refusal}"),
+        message=decision.message,
     )
 
 
@@ -189,6 +209,8 @@ def _result(result: RunResult) -> run_pb2.RunResult:
             for one in result.skipped
         ],
         skipped_artifacts_omitted=result.skipped_omitted,
+        egress_decisions=map(_egress_decision, result.egress_decisions),
+        egress_decisions_omitted=result.egress_decisions_omitted,
     )
 
 
@@ -203,6 +225,9 @@ def _usage(usage: Usage) -> run_pb2.Usage:
         oom_kills=usage.oom_kills,
         pids_limit_hits=usage.pids_limit_hits,
         disk_full=usage.disk_full,
+        egress_sent_bytes=usage.egress_sent_bytes,
+        egress_received_bytes=usage.egress_received_bytes,
+        egress_connections=usage.egress_connections,
     )
 
 
@@ -211,8 +236,8 @@ def _phases(phases: Phases) -> run_pb2.Phases:
     return run_pb2.Phases(**{name: _duration(getattr(phases, name)) for name in names})
 
 
-def run_message(run: Run, *, files: bool = True) -> run_pb2.Run:
-    """What the daemon remembers of a run. `files`: with the artifacts and the skipped files of its result."""
+def run_message(run: Run, *, lists: bool = True) -> run_pb2.Run:
+    """What the daemon remembers of a run. `lists`: with the files and the egress decisions of its result."""
     message = run_pb2.Run(
         run_id=run.run_id,
         request_id=run.request_id,
@@ -226,6 +251,6 @@ def run_message(run: Run, *, files: bool = True) -> run_pb2.Run:
         finish_time=_timestamp(run.finished),
     )
     if run.result is not None:
-        result = run.result if files else dataclasses.replace(run.result, artifacts=(), skipped=())
-        message.result.CopyFrom(_result(result))
+        short = dataclasses.replace(run.result, artifacts=(), skipped=(), egress_decisions=())
+        message.result.CopyFrom(_result(run.result if lists else short))
     return message

@@ -56,7 +56,9 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
         self._tls = config.tls is not None
         limits = config.limits
         self._checking = asyncio.Semaphore(CHECKS_MAX)
-        self._desk = OrderDesk(limits.default.limits(), limits.ceiling.limits(), config.bundles)
+        self._desk = OrderDesk(
+            limits.default.limits(), limits.ceiling.limits(), config.bundles, config.network.network()
+        )
 
     # grpcio takes a method that writes as well as one that yields; its stubs know the latter only.
     @refusing_stream
@@ -129,7 +131,7 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
         response = script_runner_pb2.ListRunsResponse(next_page_token=token)
         size = 0
         for run in runs:
-            message = run_message(run, files=False)
+            message = run_message(run, lists=False)
             size += message.ByteSize()
             if response.runs and size > PAGE_BYTES:
                 response.next_page_token = response.runs[-1].run_id
@@ -153,6 +155,7 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
         del request
         tenant_of(context, tls=self._tls)
         config = self._config
+        ceiling = config.network.network()
         return script_runner_pb2.GetCapabilitiesResponse(
             daemon_version=__version__,
             interpreters=await asyncio.gather(*map(self._interpreter, INTERPRETERS)),
@@ -169,6 +172,8 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
             ),
             concurrent_runs_max=config.admission.concurrent_runs,
             queued_runs_max=config.admission.queued_runs,
+            network_ceiling=int(ceiling.network),  # type: ignore[arg-type]
+            allowed_hosts_ceiling=map(str, ceiling.nameable),
         )
 
     async def _interpreter(self, name: str) -> script_runner_pb2.Interpreter:

@@ -39,6 +39,7 @@ class Channel:
         self._decoder = FrameDecoder(TO_INIT_MAX, FROM_DAEMON)
         self._inbox: list[Frame] = []
         self._outbox = bytearray()
+        self._dropped: frozenset[FrameType] = frozenset()
 
     @property
     def is_full(self) -> bool:
@@ -56,6 +57,11 @@ class Channel:
     def send_encoded(self, frame: bytes) -> None:
         """Puts a whole frame into the outbox."""
         self._outbox += frame
+
+    def drop(self, frame_types: frozenset[FrameType]) -> None:
+        """Frames of these types, and no others, are dropped from now on: what they are about is over."""
+        self._dropped = frame_types
+        self._inbox = [frame for frame in self._inbox if frame.type not in frame_types]
 
     def take(self) -> Frame | None:
         """The next frame that has arrived, if there is one."""
@@ -117,4 +123,4 @@ class Channel:
             raise StreamClosed from error
         if not data:
             raise StreamClosed
-        self._inbox += self._decoder.feed(data)
+        self._inbox += [frame for frame in self._decoder.feed(data) if frame.type not in self._dropped]

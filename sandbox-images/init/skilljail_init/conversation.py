@@ -8,7 +8,7 @@ import time
 from skilljail_init.artifacts import Collection
 from skilljail_init.children import kill_everything
 from skilljail_init.errors import InitError
-from skilljail_init.frames import Cause, FrameError, FrameType
+from skilljail_init.frames import TUNNEL_FRAMES, Cause, FrameError, FrameType
 from skilljail_init.orders import StageOrder, StartOrder
 from skilljail_init.run import Run
 from skilljail_init.script import StartError, start_script
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from skilljail_init.channel import Channel
     from skilljail_init.children import Children
     from skilljail_init.frames import Frame
+    from skilljail_init.tunnels import Tunnels
 
 __all__ = ["Conversation"]
 
@@ -36,6 +37,7 @@ class Conversation:
         self._group = control_group
         self._work = work
         self._stage = Stage(f"{work}/skill")
+        self._last_tunnel = 0
 
     def serve(self) -> None:
         """Goes on until the stream ends. Raises StreamClosed, FrameError, InitError."""
@@ -71,27 +73,45 @@ class Conversation:
 
     def _run(self, order: StartOrder) -> None:
         stdin = self._stdin(order.stdin_bytes)
+        tunnels = self._listen() if order.egress else None
         usage = Usage(self._group, self._children, self._work, pids=order.pids, disk_inodes=order.disk_inodes)
         try:
-            self._run_counted(order, stdin, usage)
+            self._run_counted(order, stdin, usage, tunnels)
         finally:
             usage.close()
 
-    def _run_counted(self, order: StartOrder, stdin: bytes, usage: Usage) -> None:
+    def _run_counted(self, order: StartOrder, stdin: bytes, usage: Usage, tunnels: Tunnels | None) -> None:
         started = time.monotonic()
         try:
             script = start_script(order, self._stage.root_fd)
         except StartError as error:
+            self._hang_up(tunnels)
             self._bury()
             self._channel.send_json(FrameType.FAILED, {"errno": error.errno, "message": str(error)})
             self._channel.send(FrameType.DONE)
             return
         self._channel.send_json(FrameType.STARTED, {})
-        cause = Run(self._channel, self._children, usage, script=script, order=order, started=started).supervise(stdin)
+        run = Run(self._channel, self._children, usage, script=script, order=order, started=started, tunnels=tunnels)
+        cause = run.supervise(stdin)
+        self._hang_up(tunnels)
         if cause is Cause.CANCELLED:
             self._channel.send(FrameType.DONE)
         else:
             self._collect(order)
+
+    def _listen(self) -> Tunnels:
+        """Waits for the script's connections, before there is a script."""
+        from skilljail_init.tunnels import Tunnels  # noqa: PLC0415 - few runs have egress
+
+        self._channel.drop(frozenset())
+        return Tunnels(self._channel, self._last_tunnel)
+
+    def _hang_up(self, tunnels: Tunnels | None) -> None:
+        """After the run: what the daemon has sent into tunnels and is still on its way is nobody's any more."""
+        if tunnels is not None:
+            tunnels.close()
+            self._last_tunnel = tunnels.last_number
+            self._channel.drop(TUNNEL_FRAMES)
 
     def _bury(self) -> None:
         """Makes sure that nothing is left of a script that did not start."""

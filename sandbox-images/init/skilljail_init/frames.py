@@ -6,9 +6,10 @@ One duplex byte stream: init reads frames on standard input and writes frames on
     length    4 bytes, unsigned, big-endian
     payload   `length` bytes
 
-Payloads are raw bytes (DATA, STDOUT, STDERR), empty (STAGED, CANCEL), or one JSON object in UTF-8 (the rest; DONE is
-empty when it has nothing to tell). A payload from the daemon is at most `TO_INIT_MAX` bytes, one from init at
-most `FROM_INIT_MAX`; a longer one, an unknown type or broken JSON ends the conversation on the side that sees it.
+Payloads are raw bytes (DATA, STDOUT, STDERR), empty (STAGED, CANCEL), the number of a tunnel and what follows it (all
+that are called TUNNEL), or one JSON object in UTF-8 (the rest; DONE is empty when it has nothing to tell). A payload
+from the daemon is at most `TO_INIT_MAX` bytes, one from init at most `FROM_INIT_MAX`; a longer one, an unknown type or
+broken JSON ends the conversation on the side that sees it.
 
 A run, in order:
 
@@ -27,6 +28,7 @@ A run, in order:
                         "disk_bytes": int,       the largest file (RLIMIT_FSIZE)
                         "pids": int, "disk_inodes": int,
                                                  counted by init where the kernel does not hold them (gVisor)
+                        "egress": bool,          whether init listens on EGRESS_PORT of loopback, see below
                         "artifact_patterns": [glob, …], "artifact_count": int, "artifact_bytes": int}
     daemon  DATA …     standard input
     init    STARTED    {}  or  FAILED {"errno": int, "message": str}  and then DONE
@@ -49,6 +51,23 @@ and exits, so that no sandbox outlives its daemon. When something makes it impos
 FATAL {"message": str} and exits with status 70. After DONE init waits for the next STAGE or START, which serves a
 session.
 
+Egress. A sandbox has no network. With `egress`, init listens on 127.0.0.1, port EGRESS_PORT, while the script runs, and
+carries each connection as a tunnel; nothing else opens one, and what goes through it is the daemon's affair. The
+payload starts with the tunnel's number, 4 bytes, unsigned, big-endian. Both directions of a tunnel are alike:
+
+    TUNNEL_OPEN    number              init only: somebody connected. The numbers of a conversation count up from 1
+    TUNNEL_DATA    number, 1 to TUNNEL_DATA_MAX bytes
+    TUNNEL_CREDIT  number, 4 bytes unsigned: so many bytes of TUNNEL_DATA more may be sent, 1 to TUNNEL_WINDOW. Each
+                   side starts with TUNNEL_WINDOW and never sends more than it has, so nobody who reads slowly holds
+                   up another tunnel or any other frame
+    TUNNEL_END     number              no more TUNNEL_DATA from this side; the other direction goes on
+    TUNNEL_RESET   number              this side neither sends nor reads any more. Also after TUNNEL_END
+
+A side is done with TUNNEL_END or TUNNEL_RESET, and answers TUNNEL_RESET with one of them unless it is done already. A
+tunnel is over when both sides are done. At most TUNNELS_MAX are open at one time; further connections wait in the
+kernel's queue. TUNNEL_CREDIT and TUNNEL_RESET may cross the end of a tunnel; who gets them drops them. Before EXIT init
+resets every tunnel, and nothing listens any more; what of tunnels is then still on the way to init is dropped.
+
 Paths are relative, with `/` between names. Everything that init sends is hostile in the daemon's eyes.
 """
 
@@ -59,8 +78,13 @@ from skilljail_init.jsontext import dumps, loads
 
 __all__ = [
     "DATA_MAX",
+    "EGRESS_PORT",
     "FROM_INIT_MAX",
     "TO_INIT_MAX",
+    "TUNNELS_MAX",
+    "TUNNEL_DATA_MAX",
+    "TUNNEL_FRAMES",
+    "TUNNEL_WINDOW",
     "Cause",
     "Frame",
     "FrameDecoder",
@@ -69,16 +93,28 @@ __all__ = [
     "SkipReason",
     "encode",
     "encode_json",
+    "encode_tunnel",
     "header",
+    "split_credit",
+    "split_tunnel",
 ]
 
 HEADER = struct.Struct(">BI")
+NUMBER = struct.Struct(">I")
 DATA_MAX = 65_536
 """Bytes in one DATA, STDOUT or STDERR frame."""
 FROM_INIT_MAX = DATA_MAX
 """Largest payload that init may send."""
 TO_INIT_MAX = 8 * 1024 * 1024
 """Largest payload that the daemon may send."""
+EGRESS_PORT = 3128
+"""Where init listens for the script's connections; scripts find it in HTTP_PROXY."""
+TUNNELS_MAX = 32
+"""Tunnels that are open at one time."""
+TUNNEL_WINDOW = 65_536
+"""Bytes that one side of a tunnel may send before the other has taken any."""
+TUNNEL_DATA_MAX = 32_768
+"""Bytes in one TUNNEL_DATA frame."""
 
 
 class FrameType(IntEnum):
@@ -90,6 +126,10 @@ class FrameType(IntEnum):
     CANCEL = 0x03
     # in both directions
     DATA = 0x10
+    TUNNEL_DATA = 0x11
+    TUNNEL_CREDIT = 0x12
+    TUNNEL_END = 0x13
+    TUNNEL_RESET = 0x14
     # from init
     READY = 0x20
     STAGED = 0x21
@@ -102,6 +142,7 @@ class FrameType(IntEnum):
     SKIPPED = 0x28
     DONE = 0x29
     FATAL = 0x2A
+    TUNNEL_OPEN = 0x2B
 
 
 class Cause(StrEnum):
@@ -175,6 +216,29 @@ def encode_json(frame_type: FrameType, value: dict[str, object]) -> bytes:
     return encode(frame_type, dumps(value).encode())
 
 
+def encode_tunnel(frame_type: FrameType, number: int, content: bytes | int = b"") -> bytes:
+    """A whole frame of a tunnel. `content`: the bytes of TUNNEL_DATA, the credit of TUNNEL_CREDIT."""
+    return encode(frame_type, NUMBER.pack(number) + (NUMBER.pack(content) if isinstance(content, int) else content))
+
+
+def split_tunnel(frame: Frame) -> tuple[int, bytes]:
+    """A tunnel's number, and what follows it. Raises FrameError where something else follows than may."""
+    size = len(frame.payload) - NUMBER.size
+    least, most = _TUNNEL_SIZES[frame.type]
+    if not least <= size <= most:
+        raise FrameError(f"{frame.type.name} frame of {len(frame.payload)} bytes")
+    number: int = NUMBER.unpack_from(frame.payload)[0]
+    return number, frame.payload[NUMBER.size :]
+
+
+def split_credit(content: bytes) -> int:
+    """The bytes that a TUNNEL_CREDIT frame grants. Raises FrameError for a grant that is none."""
+    credit: int = NUMBER.unpack(content)[0]
+    if not 1 <= credit <= TUNNEL_WINDOW:
+        raise FrameError(f"TUNNEL_CREDIT frame of {credit}")
+    return credit
+
+
 class FrameDecoder:
     """Cuts a byte stream into frames. Holds at most one incomplete frame plus what was fed last."""
 
@@ -217,5 +281,17 @@ class FrameDecoder:
         return len(self._buffer)
 
 
-FROM_DAEMON = frozenset({FrameType.STAGE, FrameType.START, FrameType.CANCEL, FrameType.DATA})
+_TUNNEL_SIZES = {
+    FrameType.TUNNEL_OPEN: (0, 0),
+    FrameType.TUNNEL_DATA: (1, TUNNEL_DATA_MAX),
+    FrameType.TUNNEL_CREDIT: (NUMBER.size, NUMBER.size),
+    FrameType.TUNNEL_END: (0, 0),
+    FrameType.TUNNEL_RESET: (0, 0),
+}
+"""What follows a tunnel's number, in bytes: least and most."""
+TUNNEL_FRAMES = frozenset(_TUNNEL_SIZES)
+"""The frames that belong to a tunnel."""
+FROM_DAEMON = frozenset({FrameType.STAGE, FrameType.START, FrameType.CANCEL, FrameType.DATA}) | TUNNEL_FRAMES - {
+    FrameType.TUNNEL_OPEN
+}
 FROM_INIT = frozenset(FrameType) - {FrameType.STAGE, FrameType.START, FrameType.CANCEL}

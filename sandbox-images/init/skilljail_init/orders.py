@@ -55,6 +55,7 @@ class StartOrder:
         "cwd",
         "disk_bytes",
         "disk_inodes",
+        "egress",
         "env",
         "open_files",
         "output_bytes",
@@ -80,6 +81,7 @@ class StartOrder:
         self.pids = _integer(fields, "pids")
         self.disk_bytes = _integer(fields, "disk_bytes")
         self.disk_inodes = _integer(fields, "disk_inodes")
+        self.egress = _boolean(fields, "egress")
         self.artifact_patterns = _strings(fields, "artifact_patterns")
         self.artifact_count = _integer(fields, "artifact_count")
         self.artifact_bytes = _integer(fields, "artifact_bytes")
@@ -134,6 +136,13 @@ def _strings(fields: dict[str, object], name: str) -> list[str]:
 def _mapping(field: str, value: object) -> dict[str, object]:
     if not isinstance(value, dict):
         raise InitError(f"{field}: not an object")
+    return value
+
+
+def _boolean(fields: dict[str, object], name: str) -> bool:
+    value = fields.get(name)
+    if not isinstance(value, bool):
+        raise InitError(f"{name}: neither true nor false")
     return value
 
 

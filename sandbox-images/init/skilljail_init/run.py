@@ -15,7 +15,7 @@ import time
 
 from skilljail_init.children import kill_everything
 from skilljail_init.errors import InitError
-from skilljail_init.frames import DATA_MAX, Cause, FrameError, FrameType
+from skilljail_init.frames import DATA_MAX, TUNNEL_FRAMES, Cause, FrameError, FrameType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from skilljail_init.children import Children
     from skilljail_init.orders import StartOrder
     from skilljail_init.script import Script
+    from skilljail_init.tunnels import Tunnels
     from skilljail_init.usage import Usage
 
 __all__ = ["Run"]
@@ -53,14 +54,16 @@ class Run:
         script: Script,
         order: StartOrder,
         started: float,
+        tunnels: Tunnels | None,
     ) -> None:
-        """`started`: when the script started, by the monotonic clock."""
+        """`started`: when the script started, by the monotonic clock. `tunnels`: None for a run without egress."""
         self._channel = channel
         self._children = children
         self._usage = usage
         self._script = script
         self._order = order
         self._started = started
+        self._tunnels = tunnels
         self._streams = {script.stdout_fd: FrameType.STDOUT, script.stderr_fd: FrameType.STDERR}
         self._stdin_fd = script.stdin_fd
         self._stdin = memoryview(b"")
@@ -96,6 +99,8 @@ class Run:
             self._feed()
         for fd in [fd for fd in self._streams if fd in ready]:
             self._pass_on(fd)
+        if self._tunnels is not None:
+            self._tunnels.serve(ready)
         status = self._children.reap(self._script.pid)
         if status is not None and self._status is None:  # a later process may have had the same number
             self._status, self._ended = status, time.monotonic()
@@ -111,6 +116,8 @@ class Run:
             interest.update(dict.fromkeys(self._streams, select.POLLIN))
         if self._stdin_fd is not None:
             interest[self._stdin_fd] = select.POLLOUT
+        if self._tunnels is not None:
+            interest.update(self._tunnels.interest())
         return interest
 
     def _timeout(self) -> float | None:
@@ -121,6 +128,9 @@ class Run:
 
     def _obey(self) -> None:
         while (frame := self._channel.take()) is not None:
+            if self._tunnels is not None and frame.type in TUNNEL_FRAMES:
+                self._tunnels.obey(frame)
+                continue
             if frame.type is not FrameType.CANCEL:
                 raise FrameError(f"{frame.type.name} frame while a script runs")
             if self._cause is None and self._status is None:
@@ -189,6 +199,8 @@ class Run:
         elif now > self._kill_since + DEATH_SECONDS_MAX:
             raise InitError(f"processes that do not die within {DEATH_SECONDS_MAX} s of SIGKILL")
         kill_everything()
+        if self._tunnels is not None:
+            self._tunnels.close()
         status = self._children.reap(self._script.pid)
         if status is not None and self._status is None:  # a later process may have had the same number
             self._status, self._ended = status, time.monotonic()

@@ -99,7 +99,7 @@ def test_options_that_make_no_sense_are_refused(
             "a run has no option 'memory_bytes'; ask for a limit with limits=Limits(memory_bytes=10",
         ),
         ("cwd", "scripts", "a run has no option 'cwd'; it is called working_directory"),
-        ("network", "host", "a run has no option 'network'; there are env, stdin, working_directory, inputs, limits, "),
+        ("runtime", "host", "a run has no option 'runtime'; there are env, stdin, working_directory, inputs, limits, "),
     ],
 )
 async def test_unknown_option_is_a_mistake_of_the_program_and_named_with_the_mend(

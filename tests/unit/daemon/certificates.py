@@ -25,17 +25,29 @@ class Authority:
         self._key = self._directory / "ca.key"
         self._openssl(
             *["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"],
-            *["-subj", f"/CN={name}", "-keyout", str(self._key), "-out", str(self.certificate)],
+            *[
+                "-subj",
+                f"/CN={name}",
+                "-addext",
+                "keyUsage=critical,keyCertSign,cRLSign",
+                "-keyout",
+                str(self._key),
+                "-out",
+                str(self.certificate),
+            ],
         )
 
     def _openssl(self, *words: str) -> None:
         subprocess.run(["openssl", *words], check=True, capture_output=True)
 
-    def issue(self, name: str, subject: str) -> Identity:
-        """A certificate for localhost with this subject, such as `/CN=alice`."""
+    def issue(self, name: str, subject: str, hosts: tuple[str, ...] = ("localhost",)) -> Identity:
+        """A certificate for these hosts and 127.0.0.1 with this subject, such as `/CN=alice`."""
         request, key, certificate = (self._directory / f"{name}.{suffix}" for suffix in ("csr", "key", "pem"))
         extensions = self._directory / f"{name}.ext"
-        extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
+        names = ",".join(f"DNS:{host}" for host in hosts)
+        extensions.write_text(
+            f"subjectAltName={names},IP:127.0.0.1\nbasicConstraints=CA:FALSE\nauthorityKeyIdentifier=keyid\n"
+        )
         self._openssl(
             *["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-utf8"],
             *["-subj", subject, "-keyout", str(key), "-out", str(request)],

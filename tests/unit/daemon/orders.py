@@ -39,6 +39,8 @@ def make_request(**fields: Any) -> RunRequest:
         artifact_patterns=(),
         labels={},
         interpreter="",
+        network=0,
+        allowed_hosts=(),
     )
     return dataclasses.replace(plain, **fields)
 

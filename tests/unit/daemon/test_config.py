@@ -9,6 +9,7 @@ import pytest
 from skilljaild import images
 from skilljaild.cli.flags import add_config_flags, config_of
 from skilljaild.config import CeilingLimits, Config, ConfigError, DefaultLimits, load
+from skilljaild.network import Network, NetworkCeiling
 
 MIB = 1024 * 1024
 TLS = {"certificate_file": "/c", "key_file": "/k", "client_ca_file": "/ca"}
@@ -182,6 +183,13 @@ def test_two_limits_in_the_file_leave_the_others_at_their_defaults(tmp_path: pat
         ("limits", "5", 'is a table of settings (default, ceiling), not "5"'),
         ("tls", "on", 'is a table of settings (certificate_file, key_file, client_ca_file), not "on"'),
         ("tls.key_file", "/k", None),
+        ("network.ceiling", "all", "must be 'none', 'allowlist' or 'open', not \"all\""),
+        (
+            "network.allowed_hosts",
+            "a.com,10.0.0.1",
+            "must name hosts, such as example.com, *.example.com or * for every one ('10.0.0.1': an IP address is no "
+            'host name; ask for the host by its name), not "a.com,10.0.0.1"',
+        ),
     ],
 )
 def test_a_wrong_value_is_told_in_plain_words(name: str, value: str, message: str | None) -> None:
@@ -331,6 +339,29 @@ def test_a_socket_mode_is_octal(mode: str) -> None:
 @pytest.mark.parametrize("mode", ["", "6", "6600", "0x600", "888", "rw-------", "1777"])
 def test_another_socket_mode_is_refused(mode: str) -> None:
     assert "socket_mode" in fault({"socket_mode": mode})
+
+
+def test_the_network_is_closed_until_the_operator_opens_it() -> None:
+    assert load(None, {}).network.network() == NetworkCeiling(Network.NONE, ())
+
+
+def test_hosts_come_from_the_file_as_a_list_and_from_elsewhere_with_commas(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "skilljaild.toml"
+    file.write_text('[network]\nceiling = "allowlist"\nallowed_hosts = ["*.Example.com", "a.com:8443", "*"]\n')
+    ceiling = load(file, {}).network.network()
+    assert (ceiling.network, list(map(str, ceiling.hosts))) == (Network.ALLOWLIST, ["*.example.com", "a.com:8443", "*"])
+    monkeypatch.setenv("SKILLJAILD_NETWORK__ALLOWED_HOSTS", "b.com, c.com")
+    assert load(file, {}).network.allowed_hosts == ("b.com", "c.com")
+    flags = from_flags("--config", str(file), "--set", "network.allowed_hosts=d.com", "--set", "network.ceiling=open")
+    assert (flags.network.ceiling, flags.network.allowed_hosts) == ("open", ("d.com",))
+
+
+def test_hosts_that_grant_nothing_are_refused() -> None:
+    assert "network.allowed_hosts grants nothing while network.ceiling is none" in fault(
+        {"network": {"allowed_hosts": ["a.com"]}}
+    )
 
 
 def test_a_setting_without_a_value_is_refused() -> None:

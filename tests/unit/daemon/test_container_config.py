@@ -26,6 +26,7 @@ from skilljaild.engines.docker.podman import spec_generator
 from skilljaild.engines.floor import Floor, FloorError, container_floor
 from skilljaild.errors import Refusal
 from skilljaild.limits import Limits
+from skilljaild.network import NetworkCeiling
 from skilljaild.policy import FLOORS
 from skilljaild.runs.admission import Admission
 from skilljaild.runs.order import OrderDesk
@@ -43,7 +44,7 @@ PROFILE_FILE = IMAGES / "seccomp" / "profile.json"
 DIGEST = "sha256:" + "c" * 64
 RUN_ID = "0123456789abcdef0123456789abcdef"
 CEILING = CeilingLimits(cpus=64).limits()
-DESK = OrderDesk(DefaultLimits().limits(), CEILING, BundleConfig())
+DESK = OrderDesk(DefaultLimits().limits(), CEILING, BundleConfig(), NetworkCeiling())
 API = docker.APIClient(base_url="http://127.0.0.1:1", version="1.41")
 """Makes bodies; nothing is ever contacted."""
 CANARY = "cAnArY"

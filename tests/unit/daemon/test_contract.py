@@ -4,13 +4,16 @@ import re
 import typing
 
 import pytest
+import skilljail
 from skilljail.v1 import limits_pb2, posture_pb2, run_pb2, script_runner_pb2
 from skilljail_init.frames import SkipReason
 from skilljaild.config import IsolationConfig
+from skilljaild.egress.decision import EgressRefusal
 from skilljaild.engines.finding import Severity
 from skilljaild.errors import Reason
 from skilljaild.interpreters import INTERPRETERS
 from skilljaild.limits import Limits
+from skilljaild.network import Network
 from skilljaild.policy import AskedLimits
 from skilljaild.runs.events import Outcome, Phases, RunState
 from skilljaild.runs.level import IsolationLevel
@@ -42,6 +45,18 @@ def test_states_are_those_of_the_contract_and_only_grow() -> None:
 def test_skip_reasons_of_init_are_those_of_the_contract() -> None:
     names = {one.value.upper() for one in SkipReason}
     assert names == set(values(run_pb2.SkipReason, "SKIP_REASON_"))
+
+
+def test_networks_are_those_of_the_contract_and_each_grants_more() -> None:
+    assert values(run_pb2.Network, "NETWORK_") == {one.name: int(one) for one in Network}
+    assert sorted(Network) == list(Network)
+
+
+def test_egress_refusals_are_those_of_the_contract_and_of_the_client() -> None:
+    names = set(values(run_pb2.EgressRefusal, "EGRESS_REFUSAL_"))
+    assert names == {one.name for one in EgressRefusal}
+    assert names == {one.value for one in skilljail.EgressRefusal}
+    assert {one.value for one in skilljail.Network} == {one.name for one in Network}
 
 
 def test_streams_have_the_numbers_of_the_contract() -> None:

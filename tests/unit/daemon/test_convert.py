@@ -11,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skilljail.v1 import limits_pb2, run_pb2, script_runner_pb2
 from skilljaild.bundles.store import BlobStore
+from skilljaild.egress.decision import EgressDecision, EgressRefusal
+from skilljaild.egress.hosts import HostPattern
 from skilljaild.engines.base import Image
 from skilljaild.errors import Reason, Refusal
 from skilljaild.limits import Limits
+from skilljaild.network import Network
 from skilljaild.policy import AskedLimits
 from skilljaild.runs.admission import Admission
 from skilljaild.runs.events import (
@@ -69,6 +72,8 @@ def test_a_request_is_carried_over_whole() -> None:
         artifact_patterns=["**"],
         labels={"l": "v"},
         interpreter="bash",
+        network=run_pb2.NETWORK_ALLOWLIST,
+        allowed_hosts=["a.com", "*.B.com"],
     )
     assert run_request(message) == RunRequest(
         request_id="id",
@@ -87,6 +92,8 @@ def test_a_request_is_carried_over_whole() -> None:
         artifact_patterns=("**",),
         labels={"l": "v"},
         interpreter="bash",
+        network=2,
+        allowed_hosts=("a.com", "*.B.com"),
     )
 
 
@@ -151,15 +158,39 @@ def test_limits_come_back_as_they_went_out(limits: Limits) -> None:
     assert dataclasses.asdict(run_request(again).limits) == dataclasses.asdict(limits)
 
 
+MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+ALLOWED = EgressDecision(MOMENT, "a.com", 443, True, "93.184.215.14", None, "Allowed.")
+REFUSED = EgressDecision(MOMENT, "b.com", 0, False, "", EgressRefusal.BYTE_LIMIT, "Refused.")
+ALLOWED_MESSAGE = run_pb2.EgressDecision(
+    host="a.com", port=443, allowed=True, address="93.184.215.14", message="Allowed."
+)
+REFUSED_MESSAGE = run_pb2.EgressDecision(host="b.com", refusal=run_pb2.EGRESS_REFUSAL_BYTE_LIMIT, message="Refused.")
+for one in (ALLOWED_MESSAGE, REFUSED_MESSAGE):
+    one.time.FromDatetime(MOMENT)
 RESULT = RunResult(
     Outcome.DISK_LIMIT,
     "Full.",
     exit_code=1,
-    usage=Usage(1.5, 0.25, 10, 20, 30, output_truncated=True, oom_kills=0, pids_limit_hits=4, disk_full=True),
+    usage=Usage(
+        1.5,
+        0.25,
+        10,
+        20,
+        30,
+        output_truncated=True,
+        oom_kills=0,
+        pids_limit_hits=4,
+        disk_full=True,
+        egress_sent_bytes=11,
+        egress_received_bytes=12,
+        egress_connections=13,
+    ),
     phases=Phases(queued=0.0, claimed=0.5),
     artifacts=(Artifact("out/a", 3, DIGEST, "text/plain", executable=True),),
     skipped=(SkippedArtifact("x", "not_a_regular_file"), SkippedArtifact("\\xff", "unsafe_name")),
     skipped_omitted=9,
+    egress_decisions=(ALLOWED, REFUSED),
+    egress_decisions_omitted=14,
 )
 RESULT_MESSAGE = run_pb2.RunResult(
     outcome=run_pb2.OUTCOME_DISK_LIMIT,
@@ -175,6 +206,9 @@ RESULT_MESSAGE = run_pb2.RunResult(
         oom_kills=0,
         pids_limit_hits=4,
         disk_full=True,
+        egress_sent_bytes=11,
+        egress_received_bytes=12,
+        egress_connections=13,
     ),
     phases=run_pb2.Phases(queued=duration_pb2.Duration(), claimed=duration_pb2.Duration(nanos=500_000_000)),
     artifacts=[
@@ -185,6 +219,8 @@ RESULT_MESSAGE = run_pb2.RunResult(
         run_pb2.SkippedArtifact(path="\\xff", reason=run_pb2.SKIP_REASON_UNSAFE_NAME),
     ],
     skipped_artifacts_omitted=9,
+    egress_decisions=[ALLOWED_MESSAGE, REFUSED_MESSAGE],
+    egress_decisions_omitted=14,
 )
 
 
@@ -211,6 +247,31 @@ RESULT_MESSAGE = run_pb2.RunResult(
                 )
             ),
         ),
+        (
+            Started(
+                EffectivePolicy("bash", (), LIMITS, Network.ALLOWLIST, (HostPattern.parse("*.A.com:8443"),)),
+                DIGEST,
+                "box",
+                "runc",
+                (),
+            ),
+            run_pb2.RunEvent(
+                started=run_pb2.Started(
+                    policy=run_pb2.EffectivePolicy(
+                        interpreter="bash",
+                        limits=limits_message(LIMITS),
+                        network=run_pb2.NETWORK_ALLOWLIST,
+                        allowed_hosts=["*.a.com:8443"],
+                    ),
+                    image_digest=DIGEST,
+                    sandbox_id="box",
+                    sandbox_start=run_pb2.SANDBOX_START_COLD,
+                    isolation=run_pb2.Isolation(runtime="runc"),
+                )
+            ),
+        ),
+        (ALLOWED, run_pb2.RunEvent(egress_decision=ALLOWED_MESSAGE)),
+        (REFUSED, run_pb2.RunEvent(egress_decision=REFUSED_MESSAGE)),
         (
             Output(2, 5, b"\xff"),
             run_pb2.RunEvent(output=run_pb2.Output(stream=run_pb2.OUTPUT_STREAM_STDERR, offset=5, data=b"\xff")),
@@ -275,4 +336,7 @@ async def test_a_run_is_told_with_what_is_known_so_far_and_without_its_arguments
     message = run_message(run)
     assert (message.state, message.result) == (run_pb2.RUN_STATE_FINISHED, RESULT_MESSAGE)
     assert message.finish_time.ToDatetime(datetime.UTC) == run.finished
+    short = run_message(run, lists=False).result
+    assert (len(short.artifacts), len(short.skipped_artifacts), len(short.egress_decisions)) == (0, 0, 0)
+    assert (short.skipped_artifacts_omitted, short.egress_decisions_omitted) == (9, 14)
     assert not message.HasField("start_time")

@@ -11,7 +11,9 @@ from skilljaild.bundles.bundle import MANIFEST_BYTES_MAX, BundleFile
 from skilljaild.bundles.digest import digest_of
 from skilljaild.bundles.store import BlobStore
 from skilljaild.config import BundleConfig, CeilingLimits
+from skilljaild.egress.hosts import HostPattern
 from skilljaild.errors import Reason, Refusal, Violation
+from skilljaild.network import Network, NetworkCeiling
 from skilljaild.policy import SANDBOX_ENVIRONMENT, AskedLimits
 from skilljaild.runs.events import EffectivePolicy
 from skilljaild.runs.order import InputFile, OrderDesk
@@ -21,7 +23,10 @@ from .facts import LIMITS
 from .orders import SKILL_MD, inline, make_request, manifest, put
 
 DESK = OrderDesk(
-    LIMITS, CeilingLimits(cpus=4).limits(), BundleConfig(bundle_bytes=pydantic.ByteSize(1_000_000), bundle_entries=20)
+    LIMITS,
+    CeilingLimits(cpus=4).limits(),
+    BundleConfig(bundle_bytes=pydantic.ByteSize(1_000_000), bundle_entries=20),
+    NetworkCeiling(Network.ALLOWLIST, (HostPattern.parse("*.example.com"),)),
 )
 FILES = {"SKILL.md": SKILL_MD, "scripts/run.py": b"print(1)\n", "data/x": b""}
 
@@ -104,7 +109,7 @@ def test_every_blob_that_is_missing_is_named(store: BlobStore) -> None:
 
 
 def test_at_most_a_thousand_missing_blobs_are_named(store: BlobStore) -> None:
-    desk = OrderDesk(LIMITS, LIMITS, BundleConfig(bundle_entries=5_000))
+    desk = OrderDesk(LIMITS, LIMITS, BundleConfig(bundle_entries=5_000), NetworkCeiling())
     digest = put(store, manifest({f"{number}": f"{number}".encode() for number in range(1_500)} | FILES))
     with pytest.raises(Refusal, match="1503 blobs of the skill are not on this daemon") as caught:
         desk.check(make_request(bundle_digest=digest, files=()), store)

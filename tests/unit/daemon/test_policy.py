@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from skilljail_init.frames import EGRESS_PORT
 from skilljaild.config import CeilingLimits, DefaultLimits
 from skilljaild.errors import Reason, Refusal
 from skilljaild.limits import Limits
 from skilljaild.policy import (
+    EGRESS_ENVIRONMENT,
     FLOORS,
     LABELS_MAX,
     SANDBOX_ENVIRONMENT,
@@ -226,3 +228,11 @@ def test_labels_that_are_too_many_or_too_long_are_refused(labels: dict[str, str]
         check_labels(labels)
     assert (caught.value.reason, caught.value.field) == (Reason.REQUEST_INVALID, "labels")
     assert caught.value.message.startswith(what)
+
+
+def test_a_script_with_egress_is_told_of_the_proxy_and_a_request_has_the_last_word() -> None:
+    assert environment({}) == SANDBOX_ENVIRONMENT
+    env = environment({"HTTPS_PROXY": "http://mine"}, egress=True)
+    assert env == SANDBOX_ENVIRONMENT | EGRESS_ENVIRONMENT | {"HTTPS_PROXY": "http://mine"}
+    assert env["http_proxy"] == f"http://127.0.0.1:{EGRESS_PORT}"
+    assert not any("proxy" in name.lower() for name in SANDBOX_ENVIRONMENT)

@@ -199,6 +199,7 @@ async def test_init_is_told_what_to_stage_and_to_run(bench: Bench) -> None:
         "disk_bytes": LIMITS.disk_bytes,
         "pids": LIMITS.pids,
         "disk_inodes": LIMITS.disk_inodes,
+        "egress": False,
         "artifact_patterns": [],
         "artifact_count": 3,
         "artifact_bytes": 100_000,

@@ -26,6 +26,12 @@ UID = 65_532
 """Who runs in a sandbox."""
 FRAME_SECONDS_MAX = 60.0
 """Longer than anything here takes, on a machine that is busy with other things."""
+LOOPBACK_UP = """
+import fcntl, os, socket, struct, sys
+SIOCSIFFLAGS, IFF_UP = 0x8914, 1
+fcntl.ioctl(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
 
 
 def _python_for_everybody() -> str:
@@ -75,9 +81,12 @@ class InitProcess:
         tmpfs: str | None = None,
         init: pathlib.Path = INIT,
         pass_fds: tuple[int, ...] = (),
+        loopback: bool = False,
+        open_files: int | None = None,
     ) -> None:
         """`uid`: run as this user, with no capability; `tmpfs`: options of a tmpfs to mount on `work` first;
-        `init`: what to run; `pass_fds`: descriptors to leave open in it.
+        `init`: what to run; `pass_fds`: descriptors to leave open in it; `loopback`: bring the network's own interface
+        up, as every sandbox has it; `open_files`: init's own limit of them.
         """
         command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--net"]
         is_root = os.geteuid() == 0
@@ -86,6 +95,10 @@ class InitProcess:
         if tmpfs is not None:
             mount = f"mount -t tmpfs -o {shlex.quote(tmpfs)} tmpfs {shlex.quote(str(work))}"
             command += ["sh", "-c", f'{mount} && exec "$@"', "sh"]
+        if loopback:
+            command += [PYTHON, "-I", "-S", "-c", LOOPBACK_UP]
+        if open_files is not None:
+            command += ["sh", "-c", f'ulimit -n {open_files} && exec "$@"', "sh"]
         if uid is not None and is_root:
             command += ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
             command += ["--inh-caps=-all", "--bounding-set=-all"]
@@ -199,6 +212,7 @@ class InitProcess:
             "pids": 1_000,
             "disk_bytes": 1 << 30,
             "disk_inodes": 100_000,
+            "egress": False,
             "artifact_patterns": [],
             "artifact_count": 100,
             "artifact_bytes": 1 << 20,

@@ -18,8 +18,8 @@ from .driver import ENV, InitProcess, python
 
 START = {
     "argv": ["true"], "env": ENV, "cwd": "", "stdin_bytes": 0, "wall_seconds": 5, "cpu_seconds": 5, "output_bytes": 9,
-    "open_files": 99, "pids": 9, "disk_bytes": 9, "disk_inodes": 9, "artifact_patterns": ["*"], "artifact_count": 9,
-    "artifact_bytes": 9,
+    "open_files": 99, "pids": 9, "disk_bytes": 9, "disk_inodes": 9, "egress": False, "artifact_patterns": ["*"],
+    "artifact_count": 9, "artifact_bytes": 9,
 }  # fmt: skip
 
 
@@ -62,6 +62,8 @@ def test_a_broken_frame_ends_init_with_a_reason(init: InitProcess, data: bytes, 
         ({"cpu_seconds": 1 << 2000}, "cpu_seconds: not a number of seconds above 0 and up to 1000000000"),
         ({"output_bytes": None}, "output_bytes: not an integer from 0 to 9223372036854775807"),
         ({"artifact_count": True}, "artifact_count: not an integer from 0 to 9223372036854775807"),
+        ({"egress": None}, "egress: neither true nor false"),
+        ({"egress": 1}, "egress: neither true nor false"),
         ({"artifact_patterns": [1]}, "artifact_patterns: not a string of UTF-8 without NUL"),
     ],
 )
