@@ -15,6 +15,7 @@ from skilljail._address import default_socket_path
 
 from skilljaild import images
 from skilljaild.limits import Limits
+from skilljaild.secrets.config import SecretTables
 from skilljaild.setting_fault import closest, settings_of, told
 
 __all__ = [
@@ -225,6 +226,7 @@ class Config(pydantic_settings.BaseSettings):
     limits: LimitsConfig = LimitsConfig()
     admission: AdmissionConfig = AdmissionConfig()
     bundles: BundleConfig = BundleConfig()
+    secrets: SecretTables = pydantic.Field(default_factory=dict)
     log: LogConfig = LogConfig()
 
     @classmethod

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 import signal
 
 import structlog
@@ -18,6 +19,7 @@ from skilljaild.reaper import Reaper
 from skilljaild.runs.admission import Admission
 from skilljaild.runs.registry import RunRegistry
 from skilljaild.runs.run import RunContext
+from skilljaild.secrets.keeper import SecretKeeper
 from skilljaild.service.bundle_store import BundleStore
 from skilljaild.service.script_runner import ScriptRunner
 from skilljaild.service.server import Server
@@ -39,15 +41,17 @@ def make_engine(config: EngineConfig) -> Engine:
 async def serve(config: Config) -> None:
     """Runs the daemon until SIGTERM or SIGINT.
 
-    Raises StateError, EngineUnavailable, PostureError or ListenError when it cannot start.
+    Raises StateError, EngineUnavailable, PostureError, SecretsError or ListenError when it cannot start.
     """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold secrets that are on their way
+    secrets = SecretKeeper(config.secrets)
     stop = _stop_signal()
     container_floor()  # a broken floor stops the daemon here, not the first run
     with instance(config.state_directory) as owner:
         engine = make_engine(config.engine)
         try:
             report = await _probe(engine)
-            await _serve(config, engine, report, owner, stop)
+            await _serve(config, engine, report, owner, secrets, stop)
         finally:
             await engine.close()
 
@@ -70,7 +74,9 @@ async def _probe(engine: Engine) -> EngineReport:
     return report
 
 
-async def _serve(config: Config, engine: Engine, report: EngineReport, owner: str, stop: asyncio.Event) -> None:
+async def _serve(
+    config: Config, engine: Engine, report: EngineReport, owner: str, secrets: SecretKeeper, stop: asyncio.Event
+) -> None:
     registry = RunRegistry(config.admission.remembered_runs)
     reaper = Reaper(engine, owner, registry)
     await reaper.sweep()
@@ -78,7 +84,7 @@ async def _serve(config: Config, engine: Engine, report: EngineReport, owner: st
     stores = BlobStores(config.state_directory / "blobs", config.bundles.store_bytes)
     runner = ScriptRunner(
         config,
-        RunContext(engine, report, owner, admission),
+        RunContext(engine, report, owner, admission, secrets),
         stores,
         Catalogue(config.images, engine),
         registry,

@@ -58,6 +58,9 @@ class EffectivePolicy:
     interpreter: str
     command: tuple[str, ...]
     limits: Limits
+    secrets: tuple[str, ...] = ()
+    """Names; never a value."""
+    mask_secrets: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ from skilljaild.policy import (
     environment,
 )
 from skilljaild.runs.events import EffectivePolicy
+from skilljaild.runs.granted import check_secrets
+from skilljaild.secrets.keeper import SecretKeeper
 
 __all__ = ["InputFile", "Order", "OrderDesk", "RunRequest"]
 
@@ -60,6 +62,8 @@ class RunRequest:
     artifact_patterns: tuple[str, ...]
     labels: dict[str, str]
     interpreter: str
+    secrets: tuple[str, ...] = ()
+    mask_secrets: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,19 +94,31 @@ class Order:
 class OrderDesk:
     """Checks requests. Reads blobs from disk, so it is called from a thread."""
 
-    def __init__(self, default: Limits, ceiling: Limits, bundles: BundleConfig) -> None:
+    def __init__(
+        self, default: Limits, ceiling: Limits, bundles: BundleConfig, secrets: SecretKeeper | None = None
+    ) -> None:
         self._default = default
         self._ceiling = ceiling
         self._bundles = bundles
+        self._secrets = secrets or SecretKeeper()
 
-    def check(self, request: RunRequest, store: BlobStore) -> Order:
-        """Makes an order of a request. Raises Refusal with the first thing that is wrong."""
+    def check(self, request: RunRequest, store: BlobStore, tenant: str = "") -> Order:
+        """Makes an order of a request. Raises Refusal with the first thing that is wrong.
+
+        `tenant`: whose request it is; nobody without a name is granted a secret.
+        """
         _check_shape(request)
         env = environment(request.env)
         check_arguments(request.argv, env)
         limits = effective_limits(request.limits, self._default, self._ceiling)
         bundle = self._bundle(request, store)
-        policy = EffectivePolicy(*self._command(request, bundle, store), limits)
+        check_secrets(request, bundle, store, tenant, self._secrets)
+        policy = EffectivePolicy(
+            *self._command(request, bundle, store),
+            limits,
+            secrets=request.secrets,
+            mask_secrets=request.mask_secrets,
+        )
         _check_working_directory(request.working_directory, bundle)
         return Order(request, bundle, policy, env)
 

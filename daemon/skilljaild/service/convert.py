@@ -46,6 +46,7 @@ _ABSURD = {
     "files": (4_096, Reason.REQUEST_INVALID),
     "artifact_patterns": (4_096, Reason.REQUEST_INVALID),
     "labels": (4_096, Reason.REQUEST_INVALID),
+    "secrets": (4_096, Reason.REQUEST_INVALID),
 }
 """Far above what is allowed: a request of millions of empty entries is not even unfolded."""
 
@@ -68,6 +69,8 @@ def run_request(message: script_runner_pb2.RunScriptRequest) -> RunRequest:
         artifact_patterns=tuple(message.artifact_patterns),
         labels=dict(message.labels),
         interpreter=message.interpreter,
+        secrets=tuple(message.secrets),
+        mask_secrets=message.mask_secrets,
     )
 
 
@@ -163,6 +166,8 @@ def _policy(policy: EffectivePolicy) -> run_pb2.EffectivePolicy:
         command=policy.command,
         limits=limits_message(policy.limits),
         network=run_pb2.NETWORK_NONE,
+        secrets=policy.secrets,
+        mask_secrets=policy.mask_secrets,
     )
 
 
