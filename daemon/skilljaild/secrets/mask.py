@@ -34,7 +34,7 @@ class StreamMask:
         """`patterns`: each at least HEAD_BYTES long."""
         self._by_head: dict[bytes, list[bytes]] = collections.defaultdict(list)
         for pattern in sorted(patterns, key=len, reverse=True):
-            self._by_head[pattern[:HEAD_BYTES]].append(pattern)
+            self._by_head[pattern[:HEAD_BYTES]].append(pattern)  # the longest first
         self._short = {head[:length] for head in self._by_head for length in range(1, HEAD_BYTES)}
         self._held = b""
         self._told = 0
@@ -67,8 +67,10 @@ class StreamMask:
                 if end is not None:
                     found.append((start, end))
                 left = len(buffer) - start
-                if start < beginning and any(left < len(one) and one.startswith(buffer[start:]) for one in patterns):
-                    beginning = start
+                if start < beginning and left < len(patterns[0]):
+                    rest = buffer[start:]
+                    if any(left < len(one) and one.startswith(rest) for one in patterns):
+                        beginning = start
                 start = buffer.find(head, start + 1)
         return sorted(found), beginning
 

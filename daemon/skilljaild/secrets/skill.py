@@ -10,7 +10,9 @@ __all__ = ["SKILL_FILE", "SKILL_FILE_BYTES_MAX", "skill_name"]
 
 SKILL_FILE = "SKILL.md"
 SKILL_FILE_BYTES_MAX = 1024 * 1024
-FRONTMATTER_BYTES_MAX = 64 * 1024
+FRONTMATTER_BYTES_MAX = 16 * 1024
+BRACKETS_MAX = 256
+"""Lists and mappings in one line: the parser takes seconds for thousands of them, one in the other."""
 NAME_LENGTH_MAX = 64
 _FRONTMATTER = re.compile(rb"\A(?:\xef\xbb\xbf)?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)
 _TEXT = "tag:yaml.org,2002:str"
@@ -21,6 +23,8 @@ def skill_name(content: bytes) -> str:
     frontmatter = _FRONTMATTER.match(content[:FRONTMATTER_BYTES_MAX])
     if frontmatter is None:
         raise _invalid(f"has no frontmatter between two lines of ---, in its first {FRONTMATTER_BYTES_MAX:,} bytes")
+    if frontmatter[1].count(b"[") + frontmatter[1].count(b"{") > BRACKETS_MAX:
+        raise _invalid(f"has more than {BRACKETS_MAX} opening brackets in its frontmatter")
     try:
         # Nodes alone: no value is made of them, so neither tags nor aliases nor merge keys can do or cost anything.
         root = yaml.compose(frontmatter[1].decode(), Loader=yaml.SafeLoader)
