@@ -35,6 +35,8 @@ Clients
         labels: Mapping[str, str]                    kept with the run
         request_id: str                              a name that runs once
         interpreter: str                             python, node, bash or pwsh; else shebang and suffix decide
+        secrets: Sequence[str]                       names of secrets that the operator grants to this very skill
+        mask_secrets: bool                           *** in place of their values in the output
 
 Streams
     with client.stream(…) as stream:

@@ -40,6 +40,8 @@ _OPTION_NAMES = {
     "outputs": "artifacts",
 }
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET_COUNT_MAX = 32
+_SECRET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
@@ -64,6 +66,10 @@ class RunOptions(TypedDict, total=False):
     """A name of A-Z a-z 0-9 . _ - that runs once: a call with it may be repeated after a broken connection."""
     interpreter: str | None
     """`python`, `node`, `bash` or `pwsh`. None: the script's shebang decides, then its suffix."""
+    secrets: Sequence[str]
+    """Names of secrets that the operator grants to this very skill. They exclude `env`, `inputs` and `interpreter`."""
+    mask_secrets: bool
+    """Whether `***` takes the place of their values in the output. It helps against accidents only."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,6 +96,8 @@ def prepare(
     labels: Mapping[str, str] | None = None,
     request_id: str | None = None,
     interpreter: str | None = None,
+    secrets: Sequence[str] = (),
+    mask_secrets: bool = False,
     **unknown: object,
 ) -> PreparedRun:
     """Checks everything that can be told without the daemon. Raises InvalidRequest, naming the part at fault.
@@ -111,9 +119,14 @@ def prepare(
         artifact_patterns=_patterns(artifacts),
         labels=_labels(_mapping("labels", labels)),
         interpreter=_text("interpreter", interpreter or "", "REQUEST_INVALID"),
+        secrets=_secrets(secrets),
+        mask_secrets=_flag("mask_secrets", mask_secrets),
     )
     _check_total(request)
-    return PreparedRun(os.fspath(skill_dir), request, check_inputs(inputs))
+    checked_inputs = check_inputs(inputs)
+    if request.secrets:
+        _check_nothing_else(env=request.env, inputs=checked_inputs, interpreter=request.interpreter)
+    return PreparedRun(os.fspath(skill_dir), request, checked_inputs)
 
 
 def _option_mend(name: str, value: object) -> str:
@@ -245,6 +258,37 @@ def _labels(labels: Mapping[object, object]) -> dict[str, str]:
             )
         checked[label] = text
     return checked
+
+
+def _secrets(secrets: object) -> list[str]:
+    names = _list("secrets", secrets, '["openai"]', "REQUEST_INVALID")
+    if len(names) > _SECRET_COUNT_MAX:
+        raise InvalidRequest(f"secrets has more than {_SECRET_COUNT_MAX} names; leave some out")
+    for name in names:
+        if _SECRET_NAME.fullmatch(name) is None:
+            raise InvalidRequest(
+                f"secrets has the name {shown(name)}; a name is 1 to 64 characters of a-z 0-9 . _ - and begins with a "
+                "letter or a digit"
+            )
+        if names.count(name) > 1:
+            raise InvalidRequest(f"secrets has {shown(name)} twice; name it once")
+    return names
+
+
+def _check_nothing_else(**brought: object) -> None:
+    """A run with secrets is the granted skill alone: the daemon refuses what could bring other code to them."""
+    for field, value in brought.items():
+        if value:
+            raise InvalidRequest(
+                f"{field} cannot go along with secrets: such a run is the granted skill and nothing else; pass data as "
+                "arguments or on standard input"
+            )
+
+
+def _flag(field: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{field} must be True or False, got {type(value).__name__}")
+    return value
 
 
 def _request_id(request_id: object) -> str:

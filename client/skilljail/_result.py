@@ -31,6 +31,10 @@ class Policy:
     """Every limit, filled in."""
     network: str
     """What the sandbox may reach: `NONE` is nothing but its own loopback interface."""
+    secrets: tuple[str, ...]
+    """Names of the secrets that the script got."""
+    mask_secrets: bool
+    """Whether their values were masked in the output."""
 
     @classmethod
     def from_wire(cls, message: run_pb2.EffectivePolicy) -> "Policy":
@@ -41,6 +45,8 @@ class Policy:
             command=tuple(message.command),
             limits=Limits.from_wire(message.limits),
             network=names.get(message.network, f"UNKNOWN_{message.network}"),
+            secrets=tuple(message.secrets),
+            mask_secrets=message.mask_secrets,
         )
 
 

@@ -124,6 +124,17 @@ def _add_script_options(parser: Parser) -> None:
         "--interpreter", metavar="NAME", help="python, node, bash or pwsh (default: by shebang, then by suffix)"
     )
     group.add_argument(
+        "--secret",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a secret that the operator grants to this very skill; excludes --env, --input and --interpreter "
+        "(repeatable)",
+    )
+    group.add_argument(
+        "--mask-secrets", action="store_true", help="show *** in place of secrets; helps against accidents only"
+    )
+    group.add_argument(
         "--label", action="append", default=[], metavar="NAME=VALUE", help="kept with the run (repeatable)"
     )
 
@@ -240,6 +251,8 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
         "artifacts": options.artifact or (["**/*"] if options.artifacts else []),
         "labels": dict(_pairs("--label", options.label)),
         "interpreter": options.interpreter,
+        "secrets": options.secret,
+        "mask_secrets": options.mask_secrets,
     }
 
 
