@@ -80,10 +80,10 @@ def start_daemon(directory: pathlib.Path, *flags: str, environment: dict[str, st
 
 
 @contextlib.contextmanager
-def running_daemon(*flags: str) -> Iterator[Daemon]:
+def running_daemon(*flags: str, environment: dict[str, str] | None = None) -> Iterator[Daemon]:
     """A daemon of a test's own, stopped and cleaned up at the end."""
     with tempfile.TemporaryDirectory(prefix="skilljail-test-") as directory:
-        daemon = start_daemon(pathlib.Path(directory), *flags)
+        daemon = start_daemon(pathlib.Path(directory), *flags, environment=environment)
         try:
             yield daemon
         finally:

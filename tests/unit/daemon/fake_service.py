@@ -14,6 +14,7 @@ from skilljaild.config import load
 from skilljaild.runs.admission import Admission
 from skilljaild.runs.registry import RunRegistry
 from skilljaild.runs.run import RunContext
+from skilljaild.secrets.keeper import SecretKeeper
 from skilljaild.service.bundle_store import BundleStore
 from skilljaild.service.script_runner import ScriptRunner
 from skilljaild.service.server import Server
@@ -36,7 +37,7 @@ class Service:
         self.stores = BlobStores(directory / "blobs", self.config.bundles.store_bytes)
         runner = ScriptRunner(
             self.config,
-            RunContext(self.engine, REPORT, "owner", admission),
+            RunContext(self.engine, REPORT, "owner", admission, SecretKeeper(self.config.secrets)),
             self.stores,
             Catalogue(self.config.images, self.engine),
             self.registry,
