@@ -38,6 +38,8 @@ Clients
         interpreter: str                             python, node, bash or pwsh; else shebang and suffix decide
         network: str                                 none, allowlist or open; else none
         allowed_hosts: Sequence[str]                 with allowlist: api.example.com, *.example.com, example.com:8443
+        secrets: Sequence[str]                       names of secrets that the operator grants to this very skill
+        mask_secrets: bool                           *** in place of their values in the output
 
 Streams
     with client.stream(…) as stream:

@@ -44,6 +44,8 @@ _OPTION_NAMES = {
     "outputs": "artifacts",
 }
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET_COUNT_MAX = 32
+_SECRET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
@@ -73,6 +75,10 @@ class RunOptions(TypedDict, total=False):
     allowed_hosts: Sequence[str]
     """With `allowlist`: `example.com` is this host alone, `*.example.com` every host below it; behind `:` a port may
     stand, without one the ports are 80 and 443. None at all: nothing is reached."""
+    secrets: Sequence[str]
+    """Names of secrets that the operator grants to this very skill. They exclude `env`, `inputs` and `interpreter`."""
+    mask_secrets: bool
+    """Whether `***` takes the place of their values in the output. It helps against accidents only."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,6 +107,8 @@ def prepare(
     interpreter: str | None = None,
     network: Network | Literal["none", "allowlist", "open"] | None = None,
     allowed_hosts: Sequence[str] = (),
+    secrets: Sequence[str] = (),
+    mask_secrets: bool = False,
     **unknown: object,
 ) -> PreparedRun:
     """Checks everything that can be told without the daemon. Raises InvalidRequest, naming the part at fault.
@@ -124,10 +132,15 @@ def prepare(
         interpreter=_text("interpreter", interpreter or "", "REQUEST_INVALID"),
         network=_network(network),
         allowed_hosts=_hosts(allowed_hosts),
+        secrets=_secrets(secrets),
+        mask_secrets=_flag("mask_secrets", mask_secrets),
     )
     _check_network(request)
     _check_total(request)
-    return PreparedRun(os.fspath(skill_dir), request, check_inputs(inputs))
+    checked_inputs = check_inputs(inputs)
+    if request.secrets:
+        _check_nothing_else(env=request.env, inputs=checked_inputs, interpreter=request.interpreter)
+    return PreparedRun(os.fspath(skill_dir), request, checked_inputs)
 
 
 def _option_mend(name: str, value: object) -> str:
@@ -298,6 +311,37 @@ def _labels(labels: Mapping[object, object]) -> dict[str, str]:
             )
         checked[label] = text
     return checked
+
+
+def _secrets(secrets: object) -> list[str]:
+    names = _list("secrets", secrets, '["openai"]', "REQUEST_INVALID")
+    if len(names) > _SECRET_COUNT_MAX:
+        raise InvalidRequest(f"secrets has more than {_SECRET_COUNT_MAX} names; leave some out")
+    for name in names:
+        if _SECRET_NAME.fullmatch(name) is None:
+            raise InvalidRequest(
+                f"secrets has the name {shown(name)}; a name is 1 to 64 characters of a-z 0-9 . _ - and begins with a "
+                "letter or a digit"
+            )
+        if names.count(name) > 1:
+            raise InvalidRequest(f"secrets has {shown(name)} twice; name it once")
+    return names
+
+
+def _check_nothing_else(**brought: object) -> None:
+    """A run with secrets is the granted skill alone: the daemon refuses what could bring other code to them."""
+    for field, value in brought.items():
+        if value:
+            raise InvalidRequest(
+                f"{field} cannot go along with secrets: such a run is the granted skill and nothing else; pass data as "
+                "arguments or on standard input"
+            )
+
+
+def _flag(field: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{field} must be True or False, got {type(value).__name__}")
+    return value
 
 
 def _request_id(request_id: object) -> str:

@@ -34,6 +34,10 @@ class Policy:
     """What the sandbox may reach."""
     allowed_hosts: tuple[str, ...] = ()
     """With `Network.ALLOWLIST`: the hosts, in the form in which they are compared."""
+    secrets: tuple[str, ...] = ()
+    """Names of the secrets that the script got."""
+    mask_secrets: bool = False
+    """Whether their values were masked in the output."""
 
     @classmethod
     def from_wire(cls, message: run_pb2.EffectivePolicy) -> "Policy":
@@ -44,6 +48,8 @@ class Policy:
             limits=Limits.from_wire(message.limits),
             network=Network.from_wire(run_pb2.Network, message.network, "NETWORK_"),
             allowed_hosts=tuple(message.allowed_hosts),
+            secrets=tuple(message.secrets),
+            mask_secrets=message.mask_secrets,
         )
 
 

@@ -18,6 +18,7 @@ from skilljaild.egress.hosts import HostInvalid, HostPattern
 from skilljaild.limits import Limits
 from skilljaild.network import Network, NetworkCeiling
 from skilljaild.paths import shown
+from skilljaild.secrets.config import SecretTables
 from skilljaild.setting_fault import closest, settings_of, told
 
 __all__ = [
@@ -299,6 +300,7 @@ class Config(pydantic_settings.BaseSettings):
     bundles: BundleConfig = BundleConfig()
     isolation: IsolationConfig = IsolationConfig()
     admin: AdminConfig = AdminConfig()
+    secrets: SecretTables = pydantic.Field(default_factory=dict)
     log: LogConfig = LogConfig()
 
     @classmethod

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 import signal
 
 import structlog
@@ -24,6 +25,7 @@ from skilljaild.runs.admission import Admission
 from skilljaild.runs.level import IsolationLevel
 from skilljaild.runs.registry import RunRegistry
 from skilljaild.runs.run import RunContext
+from skilljaild.secrets.keeper import SecretKeeper
 from skilljaild.service.admin import Admin
 from skilljaild.service.bundle_store import BundleStore
 from skilljaild.service.script_runner import ScriptRunner
@@ -53,15 +55,17 @@ def make_examiner(config: Config, engine: Engine, owner: str, catalogue: Catalog
 async def serve(config: Config) -> None:
     """Runs the daemon until SIGTERM or SIGINT.
 
-    Raises StateError, EngineUnavailable, PostureError or ListenError when it cannot start.
+    Raises StateError, EngineUnavailable, PostureError, SecretsError or ListenError when it cannot start.
     """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold secrets that are on their way
+    secrets = SecretKeeper(config.secrets)
     stop = _stop_signal()
     container_floor()  # a broken floor stops the daemon here, not the first run
     with instance(config.state_directory) as owner:
         engine = make_engine(config.engine)
         try:
             report = await _probe(engine)
-            await _serve(config, engine, report, owner, stop)
+            await _serve(config, engine, report, owner, secrets, stop)
         finally:
             await engine.close()
 
@@ -127,7 +131,9 @@ def _tell(posture: Posture) -> None:
         log.warning("posture", severity=finding.severity.name, finding=finding.text)
 
 
-async def _serve(config: Config, engine: Engine, report: EngineReport, owner: str, stop: asyncio.Event) -> None:
+async def _serve(
+    config: Config, engine: Engine, report: EngineReport, owner: str, secrets: SecretKeeper, stop: asyncio.Event
+) -> None:
     registry = RunRegistry(config.admission.remembered_runs)
     admission = Admission(config.admission.concurrent_runs, config.admission.queued_runs)
     catalogue = Catalogue(config.images, engine)
@@ -139,7 +145,7 @@ async def _serve(config: Config, engine: Engine, report: EngineReport, owner: st
     stores = BlobStores(config.state_directory / "blobs", config.bundles.store_bytes)
     runner = ScriptRunner(
         config,
-        RunContext(engine, report, owner, admission, examiner, SystemDialler),
+        RunContext(engine, report, owner, admission, examiner, secrets, SystemDialler),
         stores,
         catalogue,
         registry,

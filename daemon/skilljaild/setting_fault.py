@@ -23,6 +23,7 @@ _BOUNDS = {
 }
 _KINDS = {
     "bool": "true or false",
+    "dict": "a table of tables, one for each name",
     "byte": 'a number of bytes, or text such as "256MiB"',
     "finite": "a finite number",
     "float": "a number",
@@ -34,16 +35,34 @@ _KINDS = {
 """What a value must be, by the first word of the library's name for the fault."""
 
 
+_QUIET = frozenset({"secrets"})
+"""Tables whose wrong values are not repeated: a secret may have been put there by mistake."""
+ANY = "*"
+"""Stands for the name of a table among several that the user names, and for a number in a list of tables."""
+
+
 def settings_of(model: type[pydantic.BaseModel], table: str = "") -> dict[str, tuple[str, ...]]:
     """Every dotted name below a table; those of tables come with the names in them, the others with none."""
     found: dict[str, tuple[str, ...]] = {}
     for name, field in model.model_fields.items():
         dotted = f"{table}.{name}" if table else name
         inner = _model_of(field.annotation)
+        if inner and typing.get_origin(field.annotation) in {dict, tuple}:
+            found[dotted] = ()
+            dotted = f"{dotted}.{ANY}"
         found[dotted] = tuple(inner.model_fields) if inner else ()
         if inner:
             found |= settings_of(inner, dotted)
     return found
+
+
+def _key(name: str, settings: Mapping[str, tuple[str, ...]]) -> str:
+    """A name as `settings_of` has it: with ANY where the user chose a name."""
+    key = ""
+    for part in name.split("."):
+        exact, chosen = f"{key}.{part}".lstrip("."), f"{key}.{ANY}"
+        key = chosen if exact not in settings and chosen in settings else exact
+    return key
 
 
 def _model_of(annotation: object) -> type[pydantic.BaseModel] | None:
@@ -56,10 +75,12 @@ def _model_of(annotation: object) -> type[pydantic.BaseModel] | None:
 
 def closest(name: str, settings: Mapping[str, tuple[str, ...]]) -> str:
     """That there is no such setting, and which one may be meant. `settings`: from `settings_of`."""
-    table = settings.get(name.rpartition(".")[0], ())
-    close = difflib.get_close_matches(name, settings, n=1, cutoff=CLOSE)
+    key = _key(name, settings)
+    table = settings.get(key.rpartition(".")[0], ())
+    close = difflib.get_close_matches(key, settings, n=1, cutoff=CLOSE)
     if close:
-        mend = f"did you mean {close[0]}?"
+        meant = close[0] if key == name else f"{name.rpartition('.')[0]}.{close[0].rpartition('.')[2]}"
+        mend = f"did you mean {meant}?"
     elif table:
         mend = f"{name.rpartition('.')[0]} has {', '.join(table)}"
     else:
@@ -71,18 +92,23 @@ def told(fault: Mapping[str, typing.Any], model: type[pydantic.BaseModel]) -> st
     """One fault of a ValidationError of the model, as `name: what it must be`."""
     name = ".".join(map(str, fault["loc"]))
     settings = settings_of(model)
+    key = _key(name, settings)
     kind, context = fault["type"], fault.get("ctx") or {}
     if kind == "value_error":
         # The sentence is ours. One about several settings names them itself.
         sentence = str(context["error"])
-        return f"{name}: {_not(sentence, fault)}" if name in settings and not settings[name] else sentence
+        if ANY in key and settings.get(key):
+            return f"{name}: {sentence}"
+        return f"{name}: {_not(sentence, fault)}" if key in settings and not settings[key] else sentence
     if kind == "extra_forbidden":
         return f"{name}: {closest(name, settings)}"
     if kind == "missing":
+        if ANY in key:
+            return f"{name}: is needed"
         table = name.rpartition(".")[0]
         return f"{name}: is needed; [{table}] takes {', '.join(settings[table])} together"
-    if settings.get(name):
-        inner = ", ".join(settings[name])
+    if settings.get(key):
+        inner = ", ".join(settings[key])
         return f"{name}: {_not(f'is a table of settings ({inner})', fault)}"
     bound = _BOUNDS.get(kind, "").format(**{key: _plain(value) for key, value in context.items()})
     must = _KINDS.get(kind.partition("_")[0])
@@ -96,5 +122,7 @@ def _plain(bound: object) -> object:
 
 
 def _not(sentence: str, fault: Mapping[str, typing.Any]) -> str:
+    if fault["loc"][0] in _QUIET:
+        return sentence
     value = json.dumps(fault["input"], default=str, ensure_ascii=False)
     return f"{sentence}, not {value if len(value) <= VALUE_MAX else value[:VALUE_MAX] + '…'}"

@@ -29,6 +29,8 @@ from skilljail import (
     QueueFull,
     RunResult,
     ScriptNotFound,
+    SecretNotGranted,
+    SecretUnavailable,
     SkilljailError,
     StreamBroken,
 )
@@ -67,6 +69,8 @@ class ScriptRunner:
         env_from_context: Sequence[str] = (),
         artifacts: Sequence[str] = (),
         start_in: Literal["script", "skill"] = "script",
+        secrets: Mapping[str, Sequence[str]] | None = None,
+        mask_secrets: bool = False,
         on_result: ResultHook | None = None,
         raise_on_unavailable: bool = False,
     ) -> None:
@@ -80,6 +84,9 @@ class ScriptRunner:
         and nothing that the model says becomes a variable.
         `artifacts`: glob patterns of files to bring back; `on_result` gets them.
         `start_in`: the directory to start in, the script's own or the skill root.
+        `secrets`: by name of a skill, the names of the secrets that its scripts get; the operator must have granted
+        them. Neither `env` nor `env_from_context` goes to these skills: a run with secrets takes no other variables.
+        `mask_secrets`: put `***` in place of the secrets' values in what the model sees; helps against accidents only.
         `on_result`: gets the RunResult of every run before its text is returned; may be a coroutine function.
         `raise_on_unavailable`: raise what the model cannot mend (daemon not there, no sandbox, a broken stream)
         instead of logging it as a warning and telling the model in general words, without addresses and commands.
@@ -87,6 +94,9 @@ class ScriptRunner:
         for name, names in (("env_from_context", env_from_context), ("allowed_hosts", allowed_hosts)):
             if isinstance(names, str):
                 raise InvalidRequest(f"{name} must be a list of names, got str")
+        for name, names in (secrets or {}).items():
+            if isinstance(names, str):
+                raise InvalidRequest(f"secrets['{name}'] must be a list of names, got str")
         self._client = client
         self._owns_client = client is None
         self._limits = limits
@@ -96,6 +106,8 @@ class ScriptRunner:
         self._env_from_context = tuple(env_from_context)
         self._artifacts = tuple(artifacts)
         self._start_in = start_in
+        self._secrets = {name: tuple(names) for name, names in (secrets or {}).items()}
+        self._mask_secrets = mask_secrets
         self._on_result = on_result
         self._raise_on_unavailable = raise_on_unavailable
 
@@ -152,16 +164,19 @@ class ScriptRunner:
     ) -> RunResult:
         if self._client is None:
             self._client = AsyncClient()
+        secrets = self._secrets.get(skill.frontmatter.name, ())
         return await self._client.run(
             skill.path,
             script.name,
             args if isinstance(args, list) else (),
-            env={**self._env, **self._context_env(context)},
+            env={} if secrets else {**self._env, **self._context_env(context)},
             working_directory=posixpath.dirname(script.name) if self._start_in == "script" else "",
             limits=self._limits,
             network=self._network,
             allowed_hosts=self._allowed_hosts,
             artifacts=self._artifacts,
+            secrets=secrets,
+            mask_secrets=self._mask_secrets,
         )
 
     def _context_env(self, context: FunctionInvocationContext | None) -> dict[str, str]:
@@ -194,6 +209,8 @@ def _unavailable_text(name: str, error: SkilljailError) -> str:
             return "Error: The sandbox that runs scripts is busy right now. Try again later."
         case InterpreterUnavailable():
             return f"Error: The sandbox has nothing that can run script '{name}'. Do not retry; tell the user."
+        case SecretNotGranted() | SecretUnavailable():
+            return f"Error: Script '{name}' lacks a secret that it needs to run. Do not retry; tell the user."
         case StreamBroken():
             return (
                 f"Error: The sandbox was lost while script '{name}' ran, and how far it came is not known. "

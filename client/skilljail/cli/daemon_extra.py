@@ -8,7 +8,7 @@ __all__ = ["INSTALL", "daemon_command", "missing_packages"]
 INSTALL = "install them with `pip install 'skilljail[daemon]'` (in a checkout: `pip install '.[daemon]'`)"
 
 # Import name of each package that the extra brings and the client does not need.
-_PACKAGES = ("docker", "grpc_health", "grpc_reflection", "pydantic", "pydantic_settings", "structlog")
+_PACKAGES = ("docker", "grpc_health", "grpc_reflection", "pydantic", "pydantic_settings", "structlog", "yaml")
 
 
 def missing_packages() -> tuple[str, ...]:

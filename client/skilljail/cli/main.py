@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from skilljail import SkilljailError, __version__
-from skilljail.cli import doctor, images, interpreters, run
+from skilljail.cli import digest, doctor, images, interpreters, run
 from skilljail.cli.parser import Parser
 from skilljail.cli.terminal import say
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="skilljail", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"skilljail {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
-    for command in (run, interpreters, images, doctor):
+    for command in (run, digest, interpreters, images, doctor):
         command.add_command(commands)
     options, unknown = parser.parse_known_args(given[:split])
     options.rest = given[split + 1 :]

@@ -127,6 +127,17 @@ def _add_script_options(parser: Parser) -> None:
         "--interpreter", metavar="NAME", help="python, node, bash or pwsh (default: by shebang, then by suffix)"
     )
     group.add_argument(
+        "--secret",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a secret that the operator grants to this very skill; excludes --env, --input and --interpreter "
+        "(repeatable)",
+    )
+    group.add_argument(
+        "--mask-secrets", action="store_true", help="show *** in place of secrets; helps against accidents only"
+    )
+    group.add_argument(
         "--label", action="append", default=[], metavar="NAME=VALUE", help="kept with the run (repeatable)"
     )
 
@@ -265,6 +276,8 @@ def _run_options(options: argparse.Namespace) -> RunOptions:
         "interpreter": options.interpreter,
         "network": options.network or (Network.ALLOWLIST if options.allow_host else None),
         "allowed_hosts": options.allow_host,
+        "secrets": options.secret,
+        "mask_secrets": options.mask_secrets,
     }
 
 

@@ -12,6 +12,7 @@ from skilljaild.engines.base import EngineError
 from skilljaild.engines.floor import FloorError
 from skilljaild.instance import StateError
 from skilljaild.log import set_up_log
+from skilljaild.secrets.keeper import SecretsError
 from skilljaild.service.server import ListenError
 
 __all__ = ["add_parser"]
@@ -32,8 +33,8 @@ in flags and two underscores in variables: SKILLJAILD_LIMITS__CEILING__MEMORY_BY
 exit status:
   0  stopped by SIGTERM or SIGINT
   2  the configuration is wrong
-  3  it cannot start here: the installation, the engine, its posture, the state directory, the address or its TLS
-     files; the message says what to do
+  3  it cannot start here: the installation, the engine, its posture, the state directory, a secret, the address
+     or its TLS files; the message says what to do
 
 examples:
   skilljaild serve
@@ -68,7 +69,7 @@ def _run(options: argparse.Namespace) -> int:
     set_up_log(config.log)
     try:
         asyncio.run(serve(config))
-    except (EngineError, FloorError, PostureError, StateError, ListenError) as error:
+    except (EngineError, FloorError, PostureError, SecretsError, StateError, ListenError) as error:
         print(f"skilljaild: {error}", file=sys.stderr)
         return EXIT_CANNOT_START
     return 0

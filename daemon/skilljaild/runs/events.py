@@ -64,6 +64,9 @@ class EffectivePolicy:
     network: Network = Network.NONE
     allowed_hosts: tuple[HostPattern, ...] = ()
     """With `Network.ALLOWLIST`."""
+    secrets: tuple[str, ...] = ()
+    """Names; never a value."""
+    mask_secrets: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ from skilljaild.policy import (
     environment,
 )
 from skilljaild.runs.events import EffectivePolicy
+from skilljaild.runs.granted import check_secrets
+from skilljaild.secrets.keeper import SecretKeeper
 
 __all__ = ["InputFile", "Order", "OrderDesk", "RunRequest"]
 
@@ -64,6 +66,8 @@ class RunRequest:
     network: int = 0
     """A value of the contract's `Network`; 0 is unset."""
     allowed_hosts: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    mask_secrets: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,21 +98,40 @@ class Order:
 class OrderDesk:
     """Checks requests. Reads blobs from disk, so it is called from a thread."""
 
-    def __init__(self, default: Limits, ceiling: Limits, bundles: BundleConfig, network: NetworkCeiling) -> None:
+    def __init__(
+        self,
+        default: Limits,
+        ceiling: Limits,
+        bundles: BundleConfig,
+        network: NetworkCeiling,
+        secrets: SecretKeeper | None = None,
+    ) -> None:
         self._default = default
         self._ceiling = ceiling
         self._bundles = bundles
         self._network_ceiling = network
+        self._secrets = secrets or SecretKeeper()
 
-    def check(self, request: RunRequest, store: BlobStore) -> Order:
-        """Makes an order of a request. Raises Refusal with the first thing that is wrong."""
+    def check(self, request: RunRequest, store: BlobStore, tenant: str = "") -> Order:
+        """Makes an order of a request. Raises Refusal with the first thing that is wrong.
+
+        `tenant`: whose request it is; nobody without a name is granted a secret.
+        """
         _check_shape(request)
         network, hosts = effective_network(request.network, request.allowed_hosts, self._network_ceiling)
         env = environment(request.env, egress=network is not Network.NONE)
         check_arguments(request.argv, env)
         limits = effective_limits(request.limits, self._default, self._ceiling)
         bundle = self._bundle(request, store)
-        policy = EffectivePolicy(*self._command(request, bundle, store), limits, network, hosts)
+        check_secrets(request, bundle, store, tenant, self._secrets)
+        policy = EffectivePolicy(
+            *self._command(request, bundle, store),
+            limits,
+            network,
+            hosts,
+            secrets=request.secrets,
+            mask_secrets=request.mask_secrets,
+        )
         _check_working_directory(request.working_directory, bundle)
         return Order(request, bundle, policy, env)
 

@@ -5,8 +5,9 @@ import contextlib
 import dataclasses
 import datetime
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
+import pydantic
 import structlog
 
 from skilljaild.bundles.store import BlobStore
@@ -23,6 +24,7 @@ from skilljaild.engines.base import (
 )
 from skilljaild.errors import Reason, Refusal, Violation
 from skilljaild.network import Network
+from skilljaild.policy import check_arguments
 from skilljaild.runs.admission import Admission, Ticket
 from skilljaild.runs.conversation import Exit, ProtocolError, StartFailed, StreamEnded
 from skilljaild.runs.egress import RunEgress
@@ -43,9 +45,11 @@ from skilljaild.runs.events import (
 from skilljaild.runs.gate import Gate
 from skilljaild.runs.order import Order
 from skilljaild.runs.outcome import WITH_EXIT_CODE, decide
+from skilljaild.runs.outlet import Outlet
 from skilljaild.runs.pipe import EventPipe
 from skilljaild.runs.sandbox import Sandbox, open_sandbox, uninterrupted
 from skilljaild.runs.tunnels import Tunnels
+from skilljaild.secrets.keeper import SecretKeeper
 
 __all__ = ["Run", "RunContext"]
 
@@ -80,6 +84,7 @@ class RunContext:
     owner: str
     admission: Admission
     gate: Gate
+    secrets: SecretKeeper = dataclasses.field(default_factory=SecretKeeper)
     make_dialler: Callable[[], Dialler] = SystemDialler
     """How a run that has egress reaches the world; each has its own."""
 
@@ -197,8 +202,9 @@ class Run:
                 self._context.gate.check(sandbox.facts)
                 self._phases.claimed = self._lap()
                 await self._in_time("staging the skill", self._stage(sandbox))
+                values = await self._secret_values()
                 self._phases.staged = self._lap()
-                self._ended = await self._script(sandbox)
+                self._ended = await self._script(sandbox, values)
                 return self._ended
 
     @contextlib.contextmanager
@@ -254,7 +260,16 @@ class Run:
             else:
                 yield await asyncio.to_thread(self._store.read, file.digest, file.size)
 
-    async def _script(self, sandbox: Sandbox) -> RunResult:
+    async def _secret_values(self) -> Mapping[str, pydantic.SecretStr]:
+        """The run's secrets by variable, read as late as can be: a run that waits holds none. Raises Refusal."""
+        values = await self._context.secrets.read(self.order.policy.secrets)
+        check_arguments(self.order.request.argv, self._environment(values))
+        return values
+
+    def _environment(self, secrets: Mapping[str, pydantic.SecretStr]) -> dict[str, str]:
+        return self.order.env | {name: value.get_secret_value() for name, value in secrets.items()}
+
+    async def _script(self, sandbox: Sandbox, secrets: Mapping[str, pydantic.SecretStr]) -> RunResult:
         """From the start of the script on every failure is a result."""
         self.state = RunState.RUNNING
         self.started = datetime.datetime.now(datetime.UTC)
@@ -268,10 +283,11 @@ class Run:
             )
         )
         try:
-            start = sandbox.conversation.start(self._start_order(), self.order.request.stdin)
+            start = sandbox.conversation.start(self._start_order(secrets), self.order.request.stdin)
             await self._in_time("starting the script", start)
             async with self._tunnels(sandbox) as tunnels:
-                end = await self._output(sandbox, tunnels)
+                outlet = Outlet(secrets.values() if self.order.policy.mask_secrets else ())
+                end = await self._output(sandbox, tunnels, outlet)
         except StartFailed as error:
             command = self.order.policy.command[0]
             return RunResult(Outcome.START_FAILED, f"{command} could not be started in the sandbox: {error}")
@@ -284,11 +300,11 @@ class Run:
         self.state = RunState.COLLECTING
         return await self._collect(sandbox, end)
 
-    def _start_order(self) -> dict[str, object]:
+    def _start_order(self, secrets: Mapping[str, pydantic.SecretStr]) -> dict[str, object]:
         request, limits = self.order.request, self.order.policy.limits
         return {
             "argv": list(self.order.policy.command),
-            "env": self.order.env,
+            "env": self._environment(secrets),
             "cwd": request.working_directory,
             "wall_seconds": limits.wall_seconds,
             "cpu_seconds": limits.cpu_seconds,
@@ -313,7 +329,18 @@ class Run:
         async with self._egress.tunnels(sandbox.conversation.write) as tunnels:
             yield tunnels
 
-    async def _output(self, sandbox: Sandbox, tunnels: Tunnels | None) -> Exit:
+    async def _output(self, sandbox: Sandbox, tunnels: Tunnels | None, outlet: Outlet) -> Exit:
+        """Passes the output on until the end, and what the outlet still has then, however it ends."""
+        try:
+            return await self._pass_on(sandbox, tunnels, outlet)
+        finally:
+            outlet.end()
+            while outlet.pending:
+                # Not waited for: it is little, and nobody may be there any more to make room.
+                await uninterrupted(self.events.put(outlet.pending[0], waiting=False))
+                self._count(outlet.pending.popleft())
+
+    async def _pass_on(self, sandbox: Sandbox, tunnels: Tunnels | None, outlet: Outlet) -> Exit:
         """Passes the output on until init tells the end. Raises TimeoutError when it does not in time.
 
         A caller that reads slowly slows the script down, but only for as long as the script may run: what is left
@@ -327,8 +354,10 @@ class Run:
                 if isinstance(event, Exit):
                     return event
                 timeout.reschedule(patience + LAST_WORD_SECONDS)  # it is the caller who is waited for, not init
-                await self._hand_over(event, patience)
-                self._count(event)  # what was handed over, and no more: the caller compares
+                outlet.take(event)
+                while outlet.pending:
+                    await self._hand_over(outlet.pending[0], patience)
+                    self._count(outlet.pending.popleft())  # what was handed over, and no more: the caller compares
                 if clock() < patience:
                     timeout.reschedule(patience)
         raise ProtocolError("the output ended without an end")

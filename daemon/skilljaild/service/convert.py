@@ -48,6 +48,7 @@ _ABSURD = {
     "artifact_patterns": (4_096, Reason.REQUEST_INVALID),
     "labels": (4_096, Reason.REQUEST_INVALID),
     "allowed_hosts": (4_096, Reason.NETWORK_INVALID),
+    "secrets": (4_096, Reason.REQUEST_INVALID),
 }
 """Far above what is allowed: a request of millions of empty entries is not even unfolded."""
 
@@ -72,6 +73,8 @@ def run_request(message: script_runner_pb2.RunScriptRequest) -> RunRequest:
         interpreter=message.interpreter,
         network=message.network,
         allowed_hosts=tuple(message.allowed_hosts),
+        secrets=tuple(message.secrets),
+        mask_secrets=message.mask_secrets,
     )
 
 
@@ -170,6 +173,8 @@ def _policy(policy: EffectivePolicy) -> run_pb2.EffectivePolicy:
         limits=limits_message(policy.limits),
         network=int(policy.network),  # type: ignore[arg-type]
         allowed_hosts=map(str, policy.allowed_hosts),
+        secrets=policy.secrets,
+        mask_secrets=policy.mask_secrets,
     )
 
 

@@ -57,7 +57,7 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
         limits = config.limits
         self._checking = asyncio.Semaphore(CHECKS_MAX)
         self._desk = OrderDesk(
-            limits.default.limits(), limits.ceiling.limits(), config.bundles, config.network.network()
+            limits.default.limits(), limits.ceiling.limits(), config.bundles, config.network.network(), context.secrets
         )
 
     # grpcio takes a method that writes as well as one that yields; its stubs know the latter only.
@@ -85,7 +85,7 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
         self._registry.check_request_id(tenant, request.request_id)
         store = await asyncio.to_thread(self._stores.of, tenant)  # the first time it reads a whole directory
         async with self._checking:
-            order = await asyncio.to_thread(lambda: self._desk.check(run_request(request), store))
+            order = await asyncio.to_thread(lambda: self._desk.check(run_request(request), store, tenant))
         image = await self._catalogue.image(order.policy.interpreter)
         return self._registry.start(
             tenant, request.request_id, lambda run_id: Run(run_id, tenant, order, image, store, self._context)

@@ -15,6 +15,7 @@ from skilljaild.daemon import make_examiner
 from skilljaild.runs.admission import Admission
 from skilljaild.runs.registry import RunRegistry
 from skilljaild.runs.run import RunContext
+from skilljaild.secrets.keeper import SecretKeeper
 from skilljaild.service.admin import Admin
 from skilljaild.service.bundle_store import BundleStore
 from skilljaild.service.script_runner import ScriptRunner
@@ -41,7 +42,7 @@ class Service:
         catalogue = Catalogue(self.config.images, self.engine)
         runner = ScriptRunner(
             self.config,
-            RunContext(self.engine, REPORT, "owner", admission, self.gate),
+            RunContext(self.engine, REPORT, "owner", admission, self.gate, SecretKeeper(self.config.secrets)),
             self.stores,
             catalogue,
             self.registry,

@@ -74,6 +74,8 @@ def test_a_request_is_carried_over_whole() -> None:
         interpreter="bash",
         network=run_pb2.NETWORK_ALLOWLIST,
         allowed_hosts=["a.com", "*.B.com"],
+        secrets=["b", "a"],
+        mask_secrets=True,
     )
     assert run_request(message) == RunRequest(
         request_id="id",
@@ -94,6 +96,8 @@ def test_a_request_is_carried_over_whole() -> None:
         interpreter="bash",
         network=2,
         allowed_hosts=("a.com", "*.B.com"),
+        secrets=("b", "a"),
+        mask_secrets=True,
     )
 
 
@@ -231,7 +235,13 @@ RESULT_MESSAGE = run_pb2.RunResult(
         (Queued(0), run_pb2.RunEvent(queued=run_pb2.Queued())),
         (Queued(3), run_pb2.RunEvent(queued=run_pb2.Queued(position=3))),
         (
-            Started(EffectivePolicy("bash", ("sh", "x"), LIMITS), DIGEST, "box", "runsc", ("no network",)),
+            Started(
+                EffectivePolicy("bash", ("sh", "x"), LIMITS, secrets=("a",), mask_secrets=True),
+                DIGEST,
+                "box",
+                "runsc",
+                ("no network",),
+            ),
             run_pb2.RunEvent(
                 started=run_pb2.Started(
                     policy=run_pb2.EffectivePolicy(
@@ -239,6 +249,8 @@ RESULT_MESSAGE = run_pb2.RunResult(
                         command=["sh", "x"],
                         limits=limits_message(LIMITS),
                         network=run_pb2.NETWORK_NONE,
+                        secrets=["a"],
+                        mask_secrets=True,
                     ),
                     image_digest=DIGEST,
                     sandbox_id="box",

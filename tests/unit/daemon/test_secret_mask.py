@@ -1,0 +1,148 @@
+"""Secrets taken out of output: however it is cut, whatever overlaps."""
+
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skilljaild.runs.events import Output
+from skilljaild.runs.outlet import Outlet
+from skilljaild.secrets.mask import MASK, PREFIX_BYTES_MIN, StreamMask, patterns_of
+
+A, B = b"abcdefgh", b"efghijkl"
+
+
+def masked(data: bytes, *patterns: bytes) -> bytes:
+    """A stream that came in one piece."""
+    mask = StreamMask(patterns)
+    return mask.feed(data) + mask.flush()
+
+
+def expected(data: bytes, patterns: list[bytes]) -> bytes:
+    """The same by looking at every place: what is covered, and where a new occurrence begins behind all before."""
+    ends = {}
+    for start in range(len(data)):
+        whole = [start + len(one) for one in patterns if data.startswith(one, start)]
+        cut = [len(data) for one in patterns if len(data) - start < len(one) and one.startswith(data[start:])]
+        if len(data) - start < PREFIX_BYTES_MIN:
+            cut = []
+        if whole or cut:
+            ends[start] = max(whole + cut)
+    pieces, covered = b"", 0
+    for start in range(len(data)):
+        if start in ends:
+            if start >= covered:
+                pieces += MASK
+            covered = max(covered, ends[start])
+        elif start >= covered:
+            pieces += data[start : start + 1]
+    return pieces
+
+
+@pytest.mark.parametrize(
+    ("data", "delivered"),
+    [
+        (b"", b""),
+        (b"nothing here", b"nothing here"),
+        (b"<abcdefgh>", b"<***>"),
+        (b"abcdefghabcdefgh", b"******"),
+        (b"abcdefghijkl!", b"***!"),  # A and B overlap: nothing of either is left
+        (b"abcdefgefghijkl", b"abcdefg***"),
+        (b"abcdefg!", b"abcdefg!"),
+        (b"x abc", b"x abc"),  # too short to tell anything
+        (b"x abcd", b"x ***"),  # cut by a limit or a kill, perhaps
+        (b"abcdefgh-efghijk", b"***-***"),
+        (b"abcdefghz", b"***z"),
+        (b"abcdefghi", b"***"),  # the end of A may have been the beginning of B,
+    ],
+)
+def test_every_occurrence_is_masked_once(data: bytes, delivered: bytes) -> None:
+    assert masked(data, A, B) == delivered == expected(data, [A, B])
+
+
+def test_the_longest_of_two_that_begin_alike_counts() -> None:
+    assert masked(b"abcdefgh abcdefghXYZ.", A, A + b"XYZ") == b"*** ***."
+    mask = StreamMask([A, A + b"XYZ"])
+    assert (mask.feed(b"abcdefghX"), mask.feed(b"Y"), mask.feed(b"!"), mask.flush()) == (b"", b"", b"***XY!", b"")
+
+
+def test_no_more_is_held_back_than_may_be_a_beginning() -> None:
+    mask = StreamMask([A])
+    assert mask.feed(b"one abc") == b"one "
+    assert mask.feed(b"x two a") == b"abcx two "
+    assert mask.feed(b"bcdefg") == b""
+    assert mask.feed(b"h") == b"***"
+    assert mask.flush() == b""
+
+
+def test_a_value_that_repeats_itself_is_one_mask_and_is_not_kept() -> None:
+    mask = StreamMask([b"a" * 8])
+    assert mask.feed(b"a" * 100_000) == MASK
+    assert len(mask._held) < 8
+    assert mask.feed(b"a" * 100_000 + b"b") == b"b"
+
+
+ALPHABET = st.sampled_from(b"abc").map(lambda one: bytes([one]))
+SECRETS = st.lists(st.lists(ALPHABET, min_size=8, max_size=12).map(b"".join), min_size=1, max_size=4)
+
+
+@st.composite
+def cut_outputs(draw: st.DrawFn) -> tuple[list[bytes], list[bytes]]:
+    """Secrets, and pieces of an output that is full of them and of parts of them."""
+    secrets = draw(SECRETS)
+    part = st.sampled_from(secrets).flatmap(
+        lambda one: st.tuples(st.integers(0, len(one)), st.integers(0, len(one))).map(
+            lambda ends: one[min(ends) : max(ends)]
+        )
+    )
+    pieces = draw(st.lists(st.one_of(st.sampled_from(secrets), part, ALPHABET), max_size=12))
+    data = b"".join(pieces)
+    cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=8)))
+    return secrets, [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+
+
+@given(cut_outputs())
+def test_any_chunking_is_masked_as_the_whole_and_no_secret_is_left(case: tuple[list[bytes], list[bytes]]) -> None:
+    secrets, pieces = case
+    mask = StreamMask(secrets)
+    delivered = b"".join([*map(mask.feed, pieces), mask.flush()])
+    assert delivered == expected(b"".join(pieces), secrets)
+    assert not any(one in delivered for one in secrets)
+
+
+def test_lines_of_a_value_of_several_count_as_well() -> None:
+    key = pydantic.SecretStr("-----BEGIN KEY-----\r\nMIIEvQIBADANBg\n  indented line\nshort\n-----END KEY-----\n")
+    assert patterns_of([key]) == {
+        key.get_secret_value().encode(),
+        b"-----BEGIN KEY-----",
+        b"MIIEvQIBADANBg",
+        b"indented line",
+        b"-----END KEY-----",
+    }
+    assert masked(b"> MIIEvQIBADANBg\r\n> short\n", *patterns_of([key])) == b"> ***\r\n> short\n"
+
+
+def test_streams_are_apart_and_offsets_count_what_is_delivered() -> None:
+    outlet = Outlet([pydantic.SecretStr("abcdefgh")])
+    for event in (
+        Output(1, 0, b"out abcd"),
+        Output(2, 0, b"efgh abcdef"),
+        Output(1, 8, b"efgh."),
+        Output(2, 11, b"gh" + b"x" * 70_000),
+    ):
+        outlet.take(event)
+    outlet.end()
+    assert [(one.stream, one.offset, one.data[:9]) for one in outlet.pending] == [
+        (1, 0, b"out "),
+        (2, 0, b"efgh "),
+        (1, 4, b"***."),
+        (2, 5, b"***xxxxxx"),
+        (2, 5 + 65_536, b"xxxxxxxxx"),
+    ]
+    assert all(0 < len(one.data) <= 65_536 for one in outlet.pending)
+
+
+def test_without_secrets_output_passes_as_it_is() -> None:
+    outlet, event = Outlet(), Output(1, 7, b"abcdefgh")
+    outlet.take(event)
+    outlet.end()
+    assert list(outlet.pending) == [event]
