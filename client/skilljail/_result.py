@@ -178,9 +178,9 @@ class RunResult(RunSummary):
 
     artifacts: tuple[Artifact, ...]
     stdout: bytes = dataclasses.field(repr=False)
-    """Standard output, exactly as written; `usage.output_truncated` tells of a cut."""
+    """Standard output, exactly as written unless secrets are masked; `usage.output_truncated` tells of a cut."""
     stderr: bytes = dataclasses.field(repr=False)
-    """Standard error, exactly as written."""
+    """Standard error, exactly as written unless secrets are masked."""
     started: "Started | None" = dataclasses.field(repr=False)
     """What the run really got, and in which sandbox. None when the script was never about to start."""
 

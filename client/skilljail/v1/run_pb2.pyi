@@ -545,7 +545,9 @@ global___Started = Started
 
 @typing.final
 class Output(google.protobuf.message.Message):
-    """A piece of the script's output, as bytes, exactly as written."""
+    """A piece of the script's output, as bytes, exactly as written unless secrets are
+    masked.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
