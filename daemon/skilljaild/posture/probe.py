@@ -638,11 +638,11 @@ _ATTEMPTS: dict[str, Attempt] = {
 }
 _LOOKS: dict[str, Look] = {
     "no interface but loopback": other_interfaces,
-    "no new privileges": no_new_privileges,
+    "a script gains no new privileges": no_new_privileges,
     "no capability": capabilities,
     "no setuid or setgid file": gaining_files,
     "no socket of an engine": engine_sockets,
-    "what the kernel tells of the host is hidden": visible_masked_paths,
+    "a hidden path shows nothing": visible_masked_paths,
     "no device of the host": host_devices,
     "init cannot be killed": killed_init,
 }
