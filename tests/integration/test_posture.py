@@ -213,7 +213,7 @@ def test_the_probe_sees_the_walls_that_a_plain_container_lacks(engine_api: docke
         "the root is read-only",
         "a script gains no new privileges",
         "no capability",
-        "init cannot be read",
+        "init's environment and addresses cannot be read",
         "init cannot be traced",
         "a hidden path shows nothing",
     } <= missing
