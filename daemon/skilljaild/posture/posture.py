@@ -50,6 +50,7 @@ class Posture:
         """What an operator should know, worst first."""
         found = [Finding(Severity.KNOWN_BAD, "engine", f"it lacks {one}") for one in self.report.missing]
         found += self.report.findings
+        found += [_weakness(name) for name in sorted({one.name for test in self.images for one in test.weak})]
         if not self.images:
             message = "there is no image, so nothing was seen from inside; run `skilljail images build`"
             found.append(Finding(Severity.WARNING, "posture unproven", message))
@@ -90,6 +91,15 @@ def fault_of(test: ImageTest, demands: Demands) -> str:
         seen = "nothing" if test.level is None else _word(test.level)
         return f"its isolation is {seen}, and isolation.minimum is {_word(demands.minimum)}; {LEVEL_MEND}"
     return ""
+
+
+def _weakness(name: str) -> Finding:
+    """What gVisor does not hold."""
+    message = (
+        f"this does not hold: {name}. A script can forge the result of its own run, and reach nothing else; use a "
+        "release that keeps /proc/PID/fd closed"
+    )
+    return Finding(Severity.KNOWN_BAD, "gVisor", message)
 
 
 def _word(level: IsolationLevel) -> str:

@@ -25,7 +25,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 
-__all__ = ["CONTROLS", "GVISOR", "LAST_FAMILY", "ON_LINUX", "OPEN_FAMILIES", "SEEN_LENGTH", "main"]
+__all__ = ["CONTROLS", "GVISOR", "INIT_STREAM", "LAST_FAMILY", "ON_LINUX", "OPEN_FAMILIES", "SEEN_LENGTH", "main"]
 
 OPEN_FAMILIES = {1: "AF_UNIX", 2: "AF_INET", 10: "AF_INET6"}
 LAST_FAMILY = 45
@@ -121,6 +121,7 @@ FILES_MAX = 200_000
 """Files of an image that are looked at; what lies beyond is not vouched for."""
 
 GVISOR = "--gvisor"
+INIT_STREAM = "init's stream cannot be opened"
 
 Attempt = Callable[[], object]
 Look = Callable[[], list[str]]
@@ -554,24 +555,32 @@ def lower_oom_score() -> object:
     raise refusal
 
 
-def read_init() -> object:
-    refusal = OSError(errno.EACCES, "none")
-    for name in ("environ", "mem", "maps", "auxv"):
-        try:
-            with open(f"/proc/{INIT}/{name}", "rb", buffering=0) as file:  # noqa: PTH123
-                file.read(1)
-        except OSError as error:
-            refusal = error
-        else:
-            return name
-    for name in ("root", "cwd", "exe", "fd"):
-        try:
-            os.listdir(f"/proc/{INIT}/fd") if name == "fd" else os.readlink(f"/proc/{INIT}/{name}")  # noqa: PTH115, PTH208
-        except OSError as error:
-            refusal = error
-        else:
-            return name
-    raise refusal
+_STREAMS = tuple(f"fd/{number}" for number in range(3, 12))
+"""Of init, whose first three are /dev/null. A script that could open the daemon's stream would speak for init."""
+
+
+def read_init(*names: str) -> Attempt:
+    """An attempt that succeeds when any of these files, links and folders of init can be read."""
+
+    def action() -> object:
+        refusal = OSError(errno.ENOENT, "none of them is there")
+        for name in names:
+            path = f"/proc/{INIT}/{name}"
+            try:
+                if name in {"root", "cwd", "exe"}:
+                    os.readlink(path)  # noqa: PTH115
+                elif name in _STREAMS:
+                    os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+                else:
+                    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+                        file.read(1)
+            except OSError as error:
+                refusal = error
+            else:
+                return name
+        raise refusal
+
+    return action
 
 
 def read_init_memory() -> object:
@@ -631,26 +640,36 @@ _ATTEMPTS: dict[str, Attempt] = {
     ),
     "no write to /sys": cannot_write("/sys/kernel/uevent_helper", "/sys/power/state", "/sys/fs/cgroup/release_agent"),
     "no lower oom_score_adj": lower_oom_score,
-    "init cannot be read": read_init,
+    "init's environment and addresses cannot be read": read_init("environ", "auxv", "maps"),
+    "init's memory and files cannot be read": read_init("mem", "root", "cwd", "exe"),
+    INIT_STREAM: read_init(*_STREAMS),
     "init cannot be traced": trace_init,
     "init's memory cannot be read": read_init_memory,
     "init's limits cannot be touched": limit_init,
 }
 _LOOKS: dict[str, Look] = {
     "no interface but loopback": other_interfaces,
-    "no new privileges": no_new_privileges,
+    "a script gains no new privileges": no_new_privileges,
     "no capability": capabilities,
     "no setuid or setgid file": gaining_files,
     "no socket of an engine": engine_sockets,
-    "what the kernel tells of the host is hidden": visible_masked_paths,
+    "a hidden path shows nothing": visible_masked_paths,
     "no device of the host": host_devices,
     "init cannot be killed": killed_init,
 }
 CONTROLS = (*_ATTEMPTS, *_LOOKS)
 """The name of each, as a short sentence."""
-ON_LINUX = frozenset({"no lower oom_score_adj", "no device of the host", "init cannot be killed"})
-"""What says nothing about gVisor, whose scores and devices are its own, and where a script that kills PID 1 has ended
-its own sandbox and nothing else."""
+ON_LINUX = frozenset(
+    {
+        "no lower oom_score_adj",
+        "no device of the host",
+        "a hidden path shows nothing",
+        "init's environment and addresses cannot be read",
+        "init cannot be killed",
+    }
+)
+"""What says nothing about gVisor. Its scores, devices and /proc are its own. That a script may kill PID 1 there ends
+its own sandbox and nothing else, and what can be read of init there is no secret."""
 
 
 def main() -> None:

@@ -11,15 +11,29 @@ import grpc
 from google.protobuf import any_pb2, duration_pb2, message
 from google.rpc import error_details_pb2, status_pb2
 from skilljail.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
     bundle_store_pb2,
     bundle_store_pb2_grpc,
     limits_pb2,
+    posture_pb2,
     run_pb2,
     script_runner_pb2,
     script_runner_pb2_grpc,
 )
 
-__all__ = ["RUN_ID", "FakeDaemon", "Refusal", "artifact", "digest_of", "events", "finished", "numbered", "output"]
+__all__ = [
+    "RUN_ID",
+    "FakeDaemon",
+    "Refusal",
+    "artifact",
+    "digest_of",
+    "events",
+    "finished",
+    "numbered",
+    "output",
+    "posture",
+]
 
 RUN_ID = "run-1"
 
@@ -163,6 +177,48 @@ def events(
     ]
 
 
+def posture(*, failing: bool = False, **fields: Any) -> posture_pb2.Posture:
+    """What a self-test finds: one image, one finding."""
+    message = posture_pb2.Posture(
+        isolation_level=posture_pb2.ISOLATION_LEVEL_CONTAINER,
+        isolation_minimum=posture_pb2.ISOLATION_LEVEL_CONTAINER,
+        strict=True,
+        engine="Docker",
+        engine_version="29.7.0",
+        runtime="runc",
+        runtime_version="1.1.5",
+        kernel="6.18",
+        cgroup_version=2,
+        user_namespace=True,
+        lsms=["apparmor"],
+        rootless=True,
+        findings=[
+            posture_pb2.Finding(
+                severity=posture_pb2.SEVERITY_KNOWN_BAD,
+                subject="runc 1.1.5",
+                message="it leaks; update",
+                source="CVE-1",
+            )
+        ],
+        images=[
+            posture_pb2.ImageSelfTest(
+                interpreter="python",
+                image_digest="sha256:" + "b" * 64,
+                passed=not failing,
+                controls=[
+                    posture_pb2.Control(name="no mount", holds=True, seen="EPERM"),
+                    posture_pb2.Control(name="no bpf", holds=not failing, seen="it worked" if failing else "EPERM"),
+                ],
+                duration=duration_pb2.Duration(seconds=1, nanos=500_000_000),
+                isolation_level=posture_pb2.ISOLATION_LEVEL_CONTAINER,
+            )
+        ],
+    )
+    message.time.seconds = 1_700_000_000
+    message.MergeFrom(posture_pb2.Posture(**fields))
+    return message
+
+
 def numbered(some: Iterable[run_pb2.RunEvent]) -> Iterator[run_pb2.RunEvent]:
     """The events with their sequence and the run's name, where a test has not given them others."""
     for number, event in enumerate(some, start=1):
@@ -175,8 +231,12 @@ def numbered(some: Iterable[run_pb2.RunEvent]) -> Iterator[run_pb2.RunEvent]:
 Script = Callable[[script_runner_pb2.RunScriptRequest, grpc.ServicerContext], Iterable[run_pb2.RunEvent]]
 
 
-class FakeDaemon(script_runner_pb2_grpc.ScriptRunnerServiceServicer, bundle_store_pb2_grpc.BundleStoreServiceServicer):
-    """Serves both services on `address`."""
+class FakeDaemon(
+    script_runner_pb2_grpc.ScriptRunnerServiceServicer,
+    bundle_store_pb2_grpc.BundleStoreServiceServicer,
+    admin_pb2_grpc.AdminServiceServicer,
+):
+    """Serves all services on `address`."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -195,6 +255,8 @@ class FakeDaemon(script_runner_pb2_grpc.ScriptRunnerServiceServicer, bundle_stor
         self.grants_more = False
         self.version = "0.1.0"
         self.warnings: list[str] = []
+        self.posture: posture_pb2.Posture | None = None
+        """What a self-test finds; None: the caller is no operator."""
         self._server: grpc.Server | None = None
 
     def start(self) -> None:
@@ -204,6 +266,7 @@ class FakeDaemon(script_runner_pb2_grpc.ScriptRunnerServiceServicer, bundle_stor
             self._server.add_registered_method_handlers = lambda *_: None
         script_runner_pb2_grpc.add_ScriptRunnerServiceServicer_to_server(self, self._server)
         bundle_store_pb2_grpc.add_BundleStoreServiceServicer_to_server(self, self._server)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(self, self._server)
         self._server.add_insecure_port(self.address)
         self._server.start()
 
@@ -222,6 +285,16 @@ class FakeDaemon(script_runner_pb2_grpc.ScriptRunnerServiceServicer, bundle_stor
         for one in request.files:
             files[one.path] = self.blobs[one.digest] if one.digest else one.content
         return files
+
+    # AdminService
+
+    def SelfTest(  # noqa: N802
+        self, _request: admin_pb2.SelfTestRequest, context: grpc.ServicerContext
+    ) -> admin_pb2.SelfTestResponse:
+        self.calls.append("SelfTest")
+        if self.posture is None:
+            Refusal(grpc.StatusCode.PERMISSION_DENIED, "OPERATOR_ONLY", "this call is for operators").abort(context)
+        return admin_pb2.SelfTestResponse(posture=self.posture)
 
     # BundleStoreService
 
@@ -345,7 +418,9 @@ class FakeDaemon(script_runner_pb2_grpc.ScriptRunnerServiceServicer, bundle_stor
             limit_ceilings=limits_pb2.Limits(wall_time=duration_pb2.Duration(seconds=300), memory_bytes=1 << 30),
             bundle_bytes_max=self.bundle_bytes_max,
             bundle_entries_max=self.bundle_entries_max,
-            engine=script_runner_pb2.Engine(name="docker", version="29.0", runtime="runc", warnings=self.warnings),
+            engine=script_runner_pb2.Engine(
+                name="docker", version="29.0", runtime="runc", warnings=self.warnings, isolation_level=1
+            ),
             concurrent_runs_max=8,
             queued_runs_max=64,
         )

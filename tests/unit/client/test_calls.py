@@ -22,7 +22,7 @@ def test_capabilities_are_typed(client: skilljail.Client) -> None:
     assert capabilities.interpreter("perl") is None
     assert capabilities.default_limits == skilljail.Limits(wall_seconds=30, cpus=1)
     assert capabilities.limit_ceilings == skilljail.Limits(wall_seconds=300, memory_bytes=1 << 30)
-    assert capabilities.engine == skilljail.Engine("docker", "29.0", "runc", ())
+    assert capabilities.engine == skilljail.Engine("docker", "29.0", "runc", (), skilljail.IsolationLevel.CONTAINER)
 
 
 def test_waiting_ends_when_the_daemon_comes(tmp_path: pathlib.Path) -> None:

@@ -17,9 +17,9 @@ from skilljail import Outcome
 from skilljail.cli import main
 from skilljail.cli.run import _status as run_status
 from skilljail.cli.terminal import harmless
-from skilljail.v1 import run_pb2
+from skilljail.v1 import posture_pb2, run_pb2
 
-from .fake_daemon import FakeDaemon, Refusal, events, finished, queued, started
+from .fake_daemon import FakeDaemon, Refusal, events, finished, posture, queued, started
 from .test_artifacts import result_with
 from .test_stream import endless
 
@@ -245,7 +245,7 @@ def test_daemon_cannot_forge_lines(fake: FakeDaemon, skill: pathlib.Path) -> Non
         "skilljail: SANDBOX_ERROR: it failed\\nskilljail: EXITED: the script ended with status 0\n",
     )
     fake.warnings = ["old\nok    engine: new"]
-    assert "warn  engine: old\\nok    engine: new" in skilljail(fake, "doctor").stdout.decode().splitlines()
+    assert "warn  posture: old\\nok    engine: new" in skilljail(fake, "doctor").stdout.decode().splitlines()
     fake.version = "1\nok    engine: new"
     assert skilljail(fake, "doctor").stdout.decode().splitlines().count("ok    engine: new") == 0
 
@@ -381,16 +381,66 @@ def test_doctor_says_what_is_there(fake: FakeDaemon) -> None:
     done = skilljail(fake, "doctor")
     lines = done.stdout.decode().splitlines()
     assert lines[0].startswith("ok    client: skilljail ")
-    assert lines[1:8] == [
+    assert lines[1:] == [
         f"ok    address: {fake.address}, from SKILLJAIL_ADDRESS",
         f"ok    socket: {fake.address.removeprefix('unix:')}",
         "ok    daemon: skilljaild 0.1.0",
         "ok    engine: docker 29.0, runtime runc",
-        "warn  engine: an old version\\x1b[2J",
         "ok    interpreter python: 3.13.5 in skilljail/python",
         "warn  interpreter pwsh: no image; run `skilljaild images build pwsh`",
+        "--    self-test: this call is for operators",
+        "warn  posture: an old version\\x1b[2J",
     ]
-    assert "skilljaild doctor:" in lines
+    assert done.returncode == 0
+
+
+def test_doctor_shows_an_operator_the_posture_and_nothing_twice(fake: FakeDaemon) -> None:
+    fake.warnings = ["runc 1.1.5: it leaks; update (CVE-1)"]
+    fake.posture = posture()
+    done = skilljail(fake, "doctor")
+    lines = done.stdout.decode().splitlines()
+    assert done.returncode == 0
+    assert lines[-2:] == [
+        "ok    self-test python: 2 controls hold, isolation container",
+        "warn  posture: runc 1.1.5: it leaks; update (CVE-1)",
+    ]
+    assert sum("it leaks" in line for line in lines) == 1
+    assert fake.calls.count("SelfTest") == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        (posture(failing=True), "MISS  self-test python: this does not hold: no bpf (seen: it worked)"),
+        (
+            posture(isolation_minimum=posture_pb2.ISOLATION_LEVEL_VM),
+            "MISS  self-test python: isolation container, and isolation.minimum is vm",
+        ),
+        (
+            posture(images=[posture_pb2.ImageSelfTest(interpreter="node", fault="no space\nok  x")]),
+            "MISS  self-test node: it could not be done: no space\\nok  x",
+        ),
+    ],
+)
+def test_doctor_names_what_does_not_hold(fake: FakeDaemon, message: posture_pb2.Posture, line: str) -> None:
+    fake.posture = message
+    done = skilljail(fake, "doctor")
+    assert done.returncode == 1
+    assert line in done.stdout.decode().splitlines()
+
+
+def test_doctor_tells_everything_as_json(fake: FakeDaemon) -> None:
+    fake.posture = posture(failing=True)
+    done = skilljail(fake, "doctor", "--json")
+    told = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert {"mark": "warn", "thing": "posture", "detail": "runc 1.1.5: it leaks; update (CVE-1)"} in told["findings"]
+    assert told["posture"]["isolation_level"] == "CONTAINER"
+    assert told["posture"]["time"] == "2023-11-14 22:13:20+00:00"
+    assert told["posture"]["images"][0]["controls"][1] == {"name": "no bpf", "holds": False, "seen": "it worked"}
+    fake.posture = None
+    done = skilljail(fake, "doctor", "--json")
+    assert (done.returncode, json.loads(done.stdout)["posture"]) == (0, None)
 
 
 def test_doctor_says_what_is_missing(tmp_path: pathlib.Path) -> None:

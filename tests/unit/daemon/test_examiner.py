@@ -184,6 +184,20 @@ async def test_the_daemon_starts_only_where_what_is_demanded_holds(
     assert all(part in line for part, line in zip(faults, posture.faults, strict=True))
 
 
+async def test_what_gvisor_shows_of_init_is_a_finding_that_strict_does_not_take(
+    benches: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skilljaild.runs.sandbox.check_from_inside", lambda *_: ())
+    for strict in (False, True):
+        bench = benches(minimum=GVISOR, strict=strict)
+        bench.engine.init = at_level(None, init_s_stream_cannot_be_opened="it worked ('fd/4')")
+        posture = await bench.examiner.at_start(report(), 4)
+        (finding,) = posture.findings
+        assert (finding.severity, finding.subject) == (Severity.KNOWN_BAD, "gVisor")
+        assert finding.message.startswith("this does not hold: init's stream cannot be opened. A script can forge")
+        assert len(posture.faults) == strict
+
+
 async def test_each_failing_control_is_named_with_what_was_seen_and_the_mend(benches: Callable[..., Bench]) -> None:
     bench = benches()
     bench.engine.init = probed(no_bpf="it worked (3)", no_mount="it worked (42)")

@@ -15,6 +15,7 @@ from skilljaild.posture import kernels, probe
 from skilljaild.posture import self_test as module
 from skilljaild.posture.kernels import boot_id_of
 from skilljaild.posture.self_test import ImageTest, SelfTest
+from skilljaild.posture.sight import Control
 from skilljaild.runs.level import IsolationLevel
 
 from .facts import good_facts
@@ -152,6 +153,20 @@ async def test_gvisor_is_seen_and_judged_by_what_says_something_there(
     engine.init = at_level(None)
     test = await tested(engine)
     assert (test.passed, test.level, len(engine.specs)) == (True, IsolationLevel.GVISOR, 1)
+
+
+@pytest.mark.parametrize(("boot_id", "passes"), [(None, True), (lambda: ONE, False)])
+async def test_what_gvisor_shows_of_init_is_told_apart_and_fails_an_image_anywhere_else(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, boot_id: Any, passes: bool
+) -> None:
+    monkeypatch.setattr("skilljaild.runs.sandbox.check_from_inside", lambda *_: ())
+    engine.init = at_level(boot_id, init_s_stream_cannot_be_opened="it worked ('fd/4')")
+    test = await tested(engine)
+    weak = Control("init's stream cannot be opened", holds=False, seen="it worked ('fd/4')")
+    assert test.passed is passes
+    assert test.weak == ((weak,) if passes else ())
+    assert test.failing == (() if passes else (weak,))
+    assert (weak in test.controls) is not passes
 
 
 async def test_two_sandboxes_with_kernels_of_their_own_are_virtual_machines(engine: FakeEngine) -> None:
