@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import enum
+import re
 
 __all__ = ["EgressDecision", "EgressRefusal", "Refused", "printable_host"]
 
@@ -43,11 +44,15 @@ class EgressDecision:
 
 
 def printable_host(text: str) -> str:
-    """What was asked for as a host, fit for a decision: no user information, no path, ASCII, at most 253 characters."""
-    for end in "/?#\\":
-        text = text.partition(end)[0]
-    text = text.rpartition("@")[2][:HOST_LENGTH_MAX]
-    return text.encode("ascii", "backslashreplace").decode().translate(_PRINTABLE)[:HOST_LENGTH_MAX]
+    """What was asked for as a host, fit for a decision: ASCII, printable, at most 253 characters.
+
+    Neither a path nor user information is left: both may be secret.
+    """
+    host = re.split(r"[/?#\\]", text, maxsplit=1)[0]
+    if "@" in text and "@" not in host:
+        return ""  # a password may hold a slash, so this may be half of one
+    host = host.rpartition("@")[2][:HOST_LENGTH_MAX]
+    return host.encode("ascii", "backslashreplace").decode().translate(_PRINTABLE)[:HOST_LENGTH_MAX]
 
 
 _PRINTABLE = {code: f"\\x{code:02x}" for code in (*range(0x21), 0x7F)}

@@ -88,13 +88,9 @@ def _label(label: str) -> str:
 
 def _a_label(label: str) -> str:
     try:
-        ascii_label = idna.alabel(label).decode("ascii")
-        again = idna.alabel(idna.ulabel(ascii_label)).decode("ascii")
+        return idna.alabel(label).decode("ascii")
     except (ValueError, IndexError) as error:
         raise HostInvalid("a part of the host name is not valid as an internationalised name") from error
-    if again != ascii_label:
-        raise HostInvalid("a part of the host name is not valid punycode")
-    return ascii_label
 
 
 def split_authority(text: str) -> tuple[str, int | None]:
