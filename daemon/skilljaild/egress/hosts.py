@@ -56,11 +56,9 @@ def _mapped(text: str) -> str:
     if text.isascii():
         return text.lower()
     try:
-        text = idna.uts46_remap(text, std3_rules=True, transitional=False)
+        return idna.uts46_remap(text, std3_rules=True, transitional=False)
     except (ValueError, IndexError) as error:  # IDNAError is a ValueError
         raise HostInvalid("the host name holds a character that no host name may have") from error
-    _check_ascii(text)  # a full-width percent sign is one only now
-    return text
 
 
 def _check_ascii(text: str) -> None:
