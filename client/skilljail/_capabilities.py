@@ -92,6 +92,8 @@ class Capabilities:
             ),
             concurrent_runs_max=message.concurrent_runs_max,
             queued_runs_max=message.queued_runs_max,
-            network_ceiling=Network.from_wire(run_pb2.Network, message.network_ceiling, "NETWORK_"),
+            network_ceiling=Network.from_wire(
+                run_pb2.Network, message.network_ceiling or run_pb2.NETWORK_NONE, "NETWORK_"
+            ),
             allowed_hosts_ceiling=tuple(message.allowed_hosts_ceiling),
         )

@@ -27,6 +27,7 @@ from skilljaild.engines.base import Image, IsolationError
 from skilljaild.engines.docker.attach import Demultiplexer
 from skilljaild.errors import Reason, Refusal
 from skilljaild.interpreters import INTERPRETERS, SHEBANG_BYTES, choose
+from skilljaild.network import NetworkCeiling
 from skilljaild.paths import path_fault
 from skilljaild.runs.admission import Admission
 from skilljaild.runs.conversation import SKIPPED_MAX, Conversation, Exit, ProtocolError, StartFailed, StreamEnded
@@ -38,6 +39,7 @@ from skilljaild.runs.run import Run, RunContext
 from skilljaild.service.convert import run_message, run_request
 from unit.daemon.facts import LIMITS, good_facts
 from unit.daemon.fake_engine import REPORT, FakeEngine
+from unit.daemon.open_gate import OpenGate
 from unit.daemon.orders import SKILL_MD, manifest, put
 
 from .conversations import FROM_INIT
@@ -252,14 +254,14 @@ def test_a_request_is_refused_or_one_that_init_takes(
     store: BlobStore, message: script_runner_pb2.RunScriptRequest
 ) -> None:
     limits = LimitsConfig()
-    desk = OrderDesk(limits.default.limits(), limits.ceiling.limits(), BundleConfig())
+    desk = OrderDesk(limits.default.limits(), limits.ceiling.limits(), BundleConfig(), NetworkCeiling())
     try:
         order = desk.check(run_request(message), store)
     except Refusal as refusal:
         assert refusal.reason in REFUSALS
         assert refusal.message.isprintable()
         return
-    context = RunContext(FakeEngine(), REPORT, "owner", Admission(1, 1))
+    context = RunContext(FakeEngine(), REPORT, "owner", Admission(1, 1), OpenGate())
     run = Run("run-1", "me", order, Image("x", digest_of(b""), {}), store, context)
     start = frames.encode_json(FrameType.START, run._start_order() | {"stdin_bytes": len(message.stdin)})
     assert len(start) <= frames.TO_INIT_MAX

@@ -38,6 +38,7 @@ from skilljaild.runs.registry import RunRegistry
 from skilljaild.runs.run import Run, RunContext
 from unit.daemon.facts import LIMITS, good_facts
 from unit.daemon.fake_engine import EXITED, REPORT, FakeStream
+from unit.daemon.open_gate import OpenGate
 from unit.daemon.orders import make_order, put
 
 from . import hunt
@@ -186,7 +187,7 @@ class Orders(RuleBasedStateMachine):
         self.admission = Admission(CONCURRENT, QUEUED)
         self.registry = RunRegistry(REMEMBERED)
         self.reaper = Reaper(self.engine, "owner", self.registry)  # type: ignore[arg-type]
-        self.context = RunContext(self.engine, REPORT, "owner", self.admission)  # type: ignore[arg-type]
+        self.context = RunContext(self.engine, REPORT, "owner", self.admission, OpenGate())  # type: ignore[arg-type]
         self.callers: list[Caller] = []
         self.sweeps: list[asyncio.Task[int]] = []
         self.closing: asyncio.Task[None] | None = None

@@ -196,6 +196,38 @@ BAD_CALLS = {
         error=skilljail.InterpreterUnknown,
         interpreter="ruby",
     ),
+    "network that there is not": option("NETWORK_INVALID", "network", "'allowlist'", "'host'", network="host"),
+    "network above the ceiling": option(
+        "NETWORK_NOT_ALLOWED",
+        "network",
+        "NETWORK_OPEN",
+        "network.ceiling to open",
+        error=skilljail.NetworkNotAllowed,
+        network="open",
+    ),
+    "network with hosts above the ceiling": option(
+        "NETWORK_NOT_ALLOWED",
+        "NETWORK_ALLOWLIST",
+        "network.ceiling to allowlist",
+        error=skilljail.NetworkNotAllowed,
+        network="allowlist",
+        allowed_hosts=["api.example.com"],
+    ),
+    "hosts without a network": option(
+        "NETWORK_INVALID", "allowed_hosts", "ask for network='allowlist'", allowed_hosts=["api.example.com"]
+    ),
+    "hosts of an open network": option(
+        "NETWORK_INVALID", "allowed_hosts", "leave the hosts out", network="open", allowed_hosts=["api.example.com"]
+    ),
+    "every host in a list": option(
+        "NETWORK_INVALID", "'*'", "network='open'", network="allowlist", allowed_hosts=["*"]
+    ),
+    "host that is an address": option(
+        "NETWORK_INVALID", "'10.0.0.1'", "by its name", network="allowlist", allowed_hosts=["10.0.0.1"]
+    ),
+    "too many hosts": option(
+        "NETWORK_INVALID", "256 hosts", "*.example.com", network="allowlist", allowed_hosts=["a.com"] * 257
+    ),
     "limits as a mapping": option("LIMIT_INVALID", "limits", "skilljail.Limits", "dict", limits={"pids": 5}),
     "memory below what can work": option("LIMIT_INVALID", "memory_bytes", "33,554,432", limits=Limits(memory_bytes=1)),
     "processes below what can work": option("LIMIT_INVALID", "pids", "4 or more", limits=Limits(pids=1)),
@@ -686,6 +718,30 @@ WRONG = {
         "INTERPRETER_UNKNOWN", "interpreter", "'docker.io/x/y:1'", interpreter="docker.io/x/y:1"
     ),
     "interpreter with a NUL": wrong("INTERPRETER_UNKNOWN", "interpreter", r"'bash\x00'", interpreter="bash\0"),
+    "network of a later version": wrong("NETWORK_INVALID", "network", "9 is no network", "NETWORK_OPEN", network=9),
+    "hosts without a network": wrong(
+        "NETWORK_INVALID", "allowed_hosts", "ask for NETWORK_ALLOWLIST", allowed_hosts=["a.com"]
+    ),
+    "hosts of no network": wrong(
+        "NETWORK_INVALID", "allowed_hosts", "leave the hosts out", network=1, allowed_hosts=["a.com"]
+    ),
+    "hosts of an open network": wrong(
+        "NETWORK_INVALID", "allowed_hosts", "leave the hosts out", network=3, allowed_hosts=["a.com"]
+    ),
+    "every host in a list": wrong(
+        "NETWORK_INVALID", "allowed_hosts", "NETWORK_OPEN", network=2, allowed_hosts=["a.com", "*"]
+    ),
+    "host that is an address": wrong(
+        "NETWORK_INVALID", "allowed_hosts", "'0x7f.1'", "by its name", network=2, allowed_hosts=["0x7f.1"]
+    ),
+    "host with a NUL": wrong("NETWORK_INVALID", "allowed_hosts", r"'a.com\x00'", network=2, allowed_hosts=["a.com\0"]),
+    "host that is a page": wrong(
+        "NETWORK_INVALID", "allowed_hosts", "'https://a.com/'", network=2, allowed_hosts=["https://a.com/"]
+    ),
+    "hosts too many": wrong("NETWORK_INVALID", "allowed_hosts", "257", "256", network=2, allowed_hosts=["a.com"] * 257),
+    "hosts far too many": wrong(
+        "NETWORK_INVALID", "allowed_hosts", "far too many", network=2, allowed_hosts=[""] * 10_000
+    ),
     "no skill at all": wrong("SKILL_INVALID", "bundle_digest", "SKILL.md", bundle_digest=""),
     "digest that is none": wrong("REQUEST_INVALID", "bundle_digest", "'x'", "64 lower-case hex", bundle_digest="x"),
     "digest in capitals": wrong("REQUEST_INVALID", "bundle_digest", "lower-case", bundle_digest="sha256:" + "A" * 64),

@@ -56,11 +56,9 @@ def _mapped(text: str) -> str:
     if text.isascii():
         return text.lower()
     try:
-        text = idna.uts46_remap(text, std3_rules=True, transitional=False)
+        return idna.uts46_remap(text, std3_rules=True, transitional=False)
     except (ValueError, IndexError) as error:  # IDNAError is a ValueError
         raise HostInvalid("the host name holds a character that no host name may have") from error
-    _check_ascii(text)  # a full-width percent sign is one only now
-    return text
 
 
 def _check_ascii(text: str) -> None:
@@ -88,13 +86,9 @@ def _label(label: str) -> str:
 
 def _a_label(label: str) -> str:
     try:
-        ascii_label = idna.alabel(label).decode("ascii")
-        again = idna.alabel(idna.ulabel(ascii_label)).decode("ascii")
+        return idna.alabel(label).decode("ascii")
     except (ValueError, IndexError) as error:
         raise HostInvalid("a part of the host name is not valid as an internationalised name") from error
-    if again != ascii_label:
-        raise HostInvalid("a part of the host name is not valid punycode")
-    return ascii_label
 
 
 def split_authority(text: str) -> tuple[str, int | None]:

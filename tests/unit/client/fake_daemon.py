@@ -27,6 +27,8 @@ __all__ = [
     "FakeDaemon",
     "Refusal",
     "artifact",
+    "decided",
+    "decision",
     "digest_of",
     "events",
     "finished",
@@ -118,6 +120,17 @@ def output(data: bytes, offset: int, stream: int = run_pb2.OUTPUT_STREAM_STDOUT)
     return run_pb2.RunEvent(output=run_pb2.Output(stream=stream, offset=offset, data=data))
 
 
+def decision(host: str = "api.example.com", *, refusal: int = 0, **fields: Any) -> run_pb2.EgressDecision:
+    """A connection that was allowed, or refused when `refusal` says why."""
+    usual: dict[str, Any] = {"port": 443, "allowed": not refusal, "message": f"about {host}"}
+    usual |= {} if refusal else {"address": "93.184.215.14"}
+    return run_pb2.EgressDecision(host=host, refusal=refusal, **usual | fields)  # type: ignore[arg-type]
+
+
+def decided(*some: run_pb2.EgressDecision) -> list[run_pb2.RunEvent]:
+    return [run_pb2.RunEvent(egress_decision=one) for one in some]
+
+
 def chunk(path: str, data: bytes, offset: int = 0) -> run_pb2.RunEvent:
     return run_pb2.RunEvent(artifact_chunk=run_pb2.ArtifactChunk(path=path, offset=offset, data=data))
 
@@ -146,6 +159,9 @@ def finished(
             oom_kills=fields.pop("oom_kills", None),
             pids_limit_hits=fields.pop("pids_limit_hits", None),
             disk_full=fields.pop("disk_full", False),
+            egress_sent_bytes=fields.pop("egress_sent_bytes", 0),
+            egress_received_bytes=fields.pop("egress_received_bytes", 0),
+            egress_connections=fields.pop("egress_connections", 0),
         ),
         phases=run_pb2.Phases(queued=duration_pb2.Duration(nanos=1_000_000)),
         **fields,
@@ -351,6 +367,8 @@ class FakeDaemon(
             for event in numbered(self.script(request, context)):
                 if event.HasField("started") and not self.grants_more:
                     event.started.policy.limits.MergeFrom(request.limits)
+                    event.started.policy.network = request.network or run_pb2.NETWORK_NONE
+                    event.started.policy.allowed_hosts.extend(request.allowed_hosts)
                 if event.WhichOneof("event") == "output":
                     self.running.set()
                 yield script_runner_pb2.RunScriptResponse(event=event)

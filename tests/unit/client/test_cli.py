@@ -19,7 +19,7 @@ from skilljail.cli.run import _status as run_status
 from skilljail.cli.terminal import harmless
 from skilljail.v1 import posture_pb2, run_pb2
 
-from .fake_daemon import FakeDaemon, Refusal, events, finished, posture, queued, started
+from .fake_daemon import FakeDaemon, Refusal, decision, events, finished, posture, queued, started
 from .test_artifacts import result_with
 from .test_stream import endless
 
@@ -146,6 +146,56 @@ def test_options_reach_the_request(fake: FakeDaemon, skill: pathlib.Path, tmp_pa
     assert (limits.memory_bytes, limits.cpus, limits.pids) == (256 * 1024 * 1024, 0.5, 20)
     assert (limits.disk_bytes, limits.output_bytes) == (1_000_000, 65_536)
     assert (dict(request.labels), list(request.artifact_patterns)) == ({"team": "a"}, ["*.txt"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "network", "hosts"),
+    [
+        ([], 0, []),
+        (["--allow-host", "a.com", "--allow-host", "*.b.com"], 2, ["a.com", "*.b.com"]),
+        (["--network", "allowlist"], 2, []),
+        (["--network", "open"], 3, []),
+        (["--network", "none"], 1, []),
+    ],
+)
+def test_network_options_reach_the_request(
+    fake: FakeDaemon, skill: pathlib.Path, arguments: list[str], network: int, hosts: list[str]
+) -> None:
+    done = skilljail(fake, "run", str(skill), "scripts/run.py", *arguments, "--egress-limit", "1MiB")
+    assert (done.returncode, done.stderr) == (0, b"")
+    request = fake.requests[-1]
+    assert (request.network, list(request.allowed_hosts), request.limits.egress_bytes) == (network, hosts, 1 << 20)
+
+
+def test_contradiction_about_the_network_names_the_options(fake: FakeDaemon, skill: pathlib.Path) -> None:
+    done = skilljail(fake, "run", str(skill), "scripts/run.py", "--network", "open", "--allow-host", "a.com")
+    assert done.returncode == 125
+    assert b"leave the hosts out to reach every host (here: --network, --allow-host)\n" in done.stderr
+
+
+def test_refused_connections_are_told_and_json_has_every_decision(fake: FakeDaemon, skill: pathlib.Path) -> None:
+    refused = decision("evil.net\nskilljail: EXITED", refusal=run_pb2.EGRESS_REFUSAL_HOST_NOT_ALLOWED)
+    others = [decision(f"{n}.net", refusal=run_pb2.EGRESS_REFUSAL_BYTE_LIMIT) for n in range(25)]
+    all_of_them = [decision(), refused, refused, *others]
+    fake.script = lambda *_: [
+        queued(),
+        started(),
+        finished(egress_decisions=all_of_them, egress_decisions_omitted=5),
+    ]
+    arguments = ["run", str(skill), "scripts/run.py", "--allow-host", "api.example.com"]
+    lines = skilljail(fake, *arguments).stderr.decode().splitlines()
+    assert lines[0] == "skilljail: about evil.net\\nskilljail: EXITED (2 times)"
+    assert lines[1] == "skilljail: about 0.net"
+    assert lines[20:] == [
+        "skilljail: 6 more connections were refused or cut",
+        "skilljail: what was decided on 5 more connections was not kept",
+    ]
+    told = json.loads(skilljail(fake, *arguments, "--json", "--quiet").stdout)
+    assert len(told["egress_decisions"]) == len(all_of_them)
+    assert told["egress_decisions_omitted"] == 5
+    assert told["egress_decisions"][0]["allowed"] is True
+    assert told["egress_decisions"][1]["refusal"] == "HOST_NOT_ALLOWED"
+    assert told["policy"]["network"] == "ALLOWLIST"
 
 
 def test_json_holds_the_truth(fake: FakeDaemon, skill: pathlib.Path) -> None:
@@ -386,6 +436,7 @@ def test_doctor_says_what_is_there(fake: FakeDaemon) -> None:
         f"ok    socket: {fake.address.removeprefix('unix:')}",
         "ok    daemon: skilljaild 0.1.0",
         "ok    engine: docker 29.0, runtime runc",
+        "ok    network: scripts have none, and the operator grants none",
         "ok    interpreter python: 3.13.5 in skilljail/python",
         "warn  interpreter pwsh: no image; run `skilljaild images build pwsh`",
         "--    self-test: this call is for operators",

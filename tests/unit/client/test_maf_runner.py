@@ -140,6 +140,15 @@ async def test_script_starts_in_its_own_directory_or_in_the_skill(fake: FakeDaem
     assert fake.requests[-1].working_directory == ""
 
 
+async def test_network_is_the_hosts_choice_for_every_script(fake: FakeDaemon, skill: pathlib.Path) -> None:
+    await run(fake, skill, network="allowlist", allowed_hosts=["a.com"])
+    assert (fake.requests[-1].network, list(fake.requests[-1].allowed_hosts)) == (2, ["a.com"])
+    await run(fake, skill)
+    assert (fake.requests[-1].network, list(fake.requests[-1].allowed_hosts)) == (0, [])
+    with pytest.raises(skilljail.InvalidRequest, match="allowed_hosts must be a list of names, got str"):
+        await run(fake, skill, network="allowlist", allowed_hosts="a.com")
+
+
 async def test_only_named_values_of_the_host_become_variables(fake: FakeDaemon, skill: pathlib.Path) -> None:
     context = FunctionInvocationContext(
         FunctionTool(name="t", description="t", func=lambda: None), {}, kwargs={"TENANT": "acme", "TOKEN": "secret"}

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import skilljail
+from skilljail.v1 import run_pb2
 
 from .fake_daemon import FakeDaemon
 
@@ -79,6 +80,15 @@ def test_script_path_stays_below_the_skill(client: skilljail.Client, skill: path
         ({"labels": {"a": "x" * 257}}, "is too long"),
         ({"request_id": "a b"}, "request_id must be"),
         ({"interpreter": 3}, "interpreter must be text, got int"),
+        ({"network": "host"}, "network must be 'none', 'allowlist', 'open' or None, got 'host'"),
+        ({"network": 2}, "network must be .* got '2'"),
+        ({"network": "allowlist", "allowed_hosts": "a.com"}, "allowed_hosts must be a list of strings .*, got str"),
+        ({"network": "allowlist", "allowed_hosts": [1]}, r"allowed_hosts\[0\] must be text, got int"),
+        ({"network": "allowlist", "allowed_hosts": ["a.com"] * 257}, "more than 256 hosts"),
+        ({"network": "allowlist", "allowed_hosts": ["*"]}, "ask for network='open'"),
+        ({"allowed_hosts": ["a.com"]}, "network='allowlist' only; ask for network='allowlist'"),
+        ({"network": "none", "allowed_hosts": ["a.com"]}, "ask for network='allowlist'"),
+        ({"network": "open", "allowed_hosts": ["a.com"]}, "leave the hosts out"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(
@@ -229,3 +239,16 @@ def test_nothing_of_the_callers_environment_is_sent(
     client.run(skill, "scripts/run.py")
     assert dict(fake.requests[-1].env) == {}
     assert list(fake.requests[-1].argv) == []
+
+
+@pytest.mark.parametrize("network", ["allowlist", "ALLOWLIST", skilljail.Network.ALLOWLIST])
+async def test_network_reaches_the_request(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path, network: Any
+) -> None:
+    client.run(skill, "scripts/run.py", network=network, allowed_hosts=("a.com", "*.b.com:8443"))
+    async with skilljail.AsyncClient(client.address) as twin:
+        await twin.run(skill, "scripts/run.py", network=network, allowed_hosts=["a.com", "*.b.com:8443"])
+    for request in fake.requests[-2:]:
+        assert (request.network, request.allowed_hosts) == (run_pb2.NETWORK_ALLOWLIST, ["a.com", "*.b.com:8443"])
+    client.run(skill, "scripts/run.py")
+    assert (fake.requests[-1].network, fake.requests[-1].allowed_hosts) == (run_pb2.NETWORK_UNSPECIFIED, [])

@@ -19,6 +19,8 @@ from .fake_daemon import (
     Refusal,
     artifact,
     chunk,
+    decided,
+    decision,
     digest_of,
     events,
     finished,
@@ -230,6 +232,102 @@ def test_output_and_artifacts_up_to_the_limits_are_good(
     result = client.run(skill, "scripts/run.py")
     assert (result.stdout, result.stderr) == (b"ab", b"cd")
     assert [(one.path, one.content) for one in result.artifacts] == [("a", b"123"), ("b", b"")]
+
+
+ALLOWLIST: skilljail.RunOptions = {"network": "allowlist", "allowed_hosts": ["api.example.com"]}
+BYTE_LIMIT = run_pb2.EGRESS_REFUSAL_BYTE_LIMIT
+REFUSED = decision("evil.net", refusal=BYTE_LIMIT, port=0)
+
+
+def test_egress_decisions_come_as_events_and_in_the_result(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path
+) -> None:
+    both = (decision(), REFUSED)
+    counted = {"egress_sent_bytes": 1, "egress_received_bytes": 2, "egress_connections": 3}
+    fake.script = lambda *_: [
+        queued(),
+        started(),
+        *decided(*both),
+        finished(egress_decisions=both, egress_decisions_omitted=4, **counted),
+    ]
+    with client.stream(skill, "scripts/run.py", **ALLOWLIST) as stream:
+        told = [event for event in stream if isinstance(event, skilljail.EgressDecision)]
+    result = stream.result
+    assert [(one.host, one.port, one.allowed, one.address, one.refusal, one.message) for one in told] == [
+        ("api.example.com", 443, True, "93.184.215.14", None, "about api.example.com"),
+        ("evil.net", 0, False, "", skilljail.EgressRefusal.BYTE_LIMIT, "about evil.net"),
+    ]
+    assert [(one.host, one.refusal, one.message) for one in result.egress_decisions] == [
+        (one.host, one.refusal, one.message) for one in told
+    ]
+    assert result.egress_decisions_omitted == 4
+    usage = result.usage
+    assert (usage.egress_sent_bytes, usage.egress_received_bytes, usage.egress_connections) == (1, 2, 3)
+    assert result.started is not None
+    assert result.started.policy.network is skilljail.Network.ALLOWLIST
+    assert result.started.policy.allowed_hosts == ("api.example.com",)
+
+
+@pytest.mark.parametrize(
+    ("broken", "fault"),
+    [
+        ([queued(), *decided(REFUSED), started(), finished()], "egress decision before the script started"),
+        ([queued(), started(), *decided(decision(port=65_536))], "has the impossible port 65536"),
+        ([queued(), started(), *decided(decision(port=-1))], "has the impossible port -1"),
+        ([queued(), started(), *decided(decision("x" * 254))], "is too long"),
+        ([queued(), started(), *decided(decision(message="x" * 20_000))], "is too long"),
+        ([queued(), started(), *decided(decision(allowed=False))], "refuses without a reason"),
+        ([queued(), started(), *decided(decision(refusal=BYTE_LIMIT, allowed=True))], "both allows and refuses"),
+        ([queued(), started(), finished(egress_decisions=[decision(allowed=False)])], "refuses without a reason"),
+        ([queued(), started(), *decided(REFUSED, REFUSED), finished(egress_decisions=[REFUSED])], "sent 2 egress"),
+        ([queued(), started(), finished(egress_decisions=[REFUSED] * 1_001)], "its result has 1001"),
+        ([queued(), finished(CANCELLED, None, egress_decisions=[REFUSED])], "of a script that never started"),
+    ],
+)
+def test_egress_decisions_that_break_the_contract_leave_no_result(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path, broken: list[run_pb2.RunEvent], fault: str
+) -> None:
+    fake.script = lambda *_: broken
+    with pytest.raises(skilljail.StreamBroken, match=fault):
+        client.run(skill, "scripts/run.py", **ALLOWLIST)
+
+
+@pytest.mark.parametrize("sent", [[*decided(REFUSED), finished()], [finished(egress_decisions=[REFUSED])]])
+def test_a_run_without_a_network_has_no_egress_decisions(
+    fake: FakeDaemon, client: skilljail.Client, skill: pathlib.Path, sent: list[run_pb2.RunEvent]
+) -> None:
+    fake.script = lambda *_: [queued(), started(), *sent]
+    with pytest.raises(skilljail.StreamBroken, match="of a run without a network"):
+        client.run(skill, "scripts/run.py")
+
+
+@pytest.mark.parametrize(
+    ("options", "network", "hosts", "fault"),
+    [
+        ({}, run_pb2.NETWORK_OPEN, [], "the network OPEN, and NONE was asked for"),
+        ({}, run_pb2.NETWORK_UNSPECIFIED, [], "the network UNSPECIFIED, and NONE was asked for"),
+        ({}, run_pb2.NETWORK_NONE, ["a.com"], "1 allowed hosts, and 0 were asked for"),
+        (ALLOWLIST, run_pb2.NETWORK_OPEN, [], "the network OPEN, and ALLOWLIST was asked for"),
+        (ALLOWLIST, run_pb2.NETWORK_NONE, [], "the network NONE, and ALLOWLIST was asked for"),
+        (ALLOWLIST, run_pb2.NETWORK_ALLOWLIST, ["a.com", "b.com"], "2 allowed hosts, and 1 were asked for"),
+    ],
+)
+def test_run_that_gets_another_network_than_was_asked_for_is_left(
+    fake: FakeDaemon,
+    client: skilljail.Client,
+    skill: pathlib.Path,
+    options: skilljail.RunOptions,
+    network: run_pb2.Network.ValueType,
+    hosts: list[str],
+    fault: str,
+) -> None:
+    event = started()
+    event.started.policy.network = network
+    event.started.policy.allowed_hosts.extend(hosts)
+    fake.grants_more = True
+    fake.script = lambda *_: [queued(), event, finished()]
+    with pytest.raises(skilljail.StreamBroken, match=fault):
+        client.run(skill, "scripts/run.py", **options)
 
 
 def heartbeat() -> run_pb2.RunEvent:

@@ -9,6 +9,7 @@ from skilljaild.bundles.digest import digest_of
 from skilljaild.bundles.store import BlobStore
 from skilljaild.config import BundleConfig
 from skilljaild.errors import Reason, Refusal
+from skilljaild.network import NetworkCeiling
 from skilljaild.policy import SANDBOX_ENVIRONMENT
 from skilljaild.runs.order import InputFile, OrderDesk, RunRequest
 from skilljaild.secrets.config import SecretConfig
@@ -37,7 +38,7 @@ def desk(digest: str, skill: str = "demo", tenant: str = "cn:acme") -> OrderDesk
     """A desk that grants the secret `it`."""
     grant = {"tenant": tenant, "skill": skill, "bundle_digest": digest}
     secret = SecretConfig.model_validate({"variable": "TOKEN", "command": ["x"], "grants": [grant]})
-    return OrderDesk(LIMITS, LIMITS, BundleConfig(), SecretKeeper({"it": secret}))
+    return OrderDesk(LIMITS, LIMITS, BundleConfig(), NetworkCeiling(), SecretKeeper({"it": secret}))
 
 
 def asking(digest: str, **fields: Any) -> RunRequest:
@@ -149,6 +150,6 @@ def test_a_hostile_skill_file_is_refused_with_secrets_and_no_matter_without(
 
 def test_a_desk_without_secrets_grants_none(store: BlobStore) -> None:
     digest = upload(store, FILES)
-    one = OrderDesk(LIMITS, LIMITS, BundleConfig())
+    one = OrderDesk(LIMITS, LIMITS, BundleConfig(), NetworkCeiling())
     assert refusal(one, asking(digest), store).reason is Reason.SECRET_NOT_GRANTED
     assert digest == digest_of(manifest(FILES))

@@ -82,7 +82,14 @@ def test_a_network_above_the_ceiling_is_refused_with_the_setting_that_mends_it(
 
 @pytest.mark.parametrize(
     "host",
-    ["example.com", "evil-example.com", "api.example.com.evil.net", "*.org", "api.example.org", "a.example.com:8443"],
+    [
+        "example.com",
+        "evil-example.com",
+        "api.example.com.evil.net",
+        "*.example.org",
+        "api.example.org",
+        "a.example.com:8443",
+    ],
 )
 def test_a_host_that_the_operator_does_not_grant_is_named(host: str) -> None:
     found = refusal(2, ("ok.example.com", host))

@@ -24,6 +24,7 @@ from skilljaild.runs.run import Run, RunContext
 
 from .facts import LIMITS
 from .fake_engine import EXITED, REPORT, Box, FakeEngine, Init, serve_script
+from .open_gate import OpenGate
 from .orders import make_order
 
 REQUEST = b"GET http://api.example.com/ HTTP/1.1\r\nHost: api.example.com\r\n\r\n"
@@ -90,7 +91,7 @@ async def make_run(tmp_path: pathlib.Path) -> AsyncIterator[Callable[..., Run]]:
 
     def make(init: Init, network: Network = Network.ALLOWLIST, **fields: Any) -> Run:
         engines.append(FakeEngine(init))
-        context = RunContext(engines[-1], REPORT, "owner", Admission(1, 2), Dialler)
+        context = RunContext(engines[-1], REPORT, "owner", Admission(1, 2), OpenGate(), make_dialler=Dialler)
         order = make_order(**fields)
         hosts = (HostPattern.parse("api.example.com"),) if network is Network.ALLOWLIST else ()
         policy = EffectivePolicy(order.policy.interpreter, order.policy.command, LIMITS, network, hosts)

@@ -21,6 +21,7 @@ from skilljaild.secrets.keeper import SecretKeeper
 from skilljaild.service.convert import event_message, run_message
 
 from .fake_engine import EXITED, REPORT, Box, FakeEngine, serve_script
+from .open_gate import OpenGate
 from .orders import make_order
 from .test_run import IMAGE, listened
 
@@ -42,7 +43,7 @@ class Bench:
         """A run that was granted the secret `it`."""
         grant = {"tenant": "local", "skill": "demo", "bundle_digest": "sha256:" + "d" * 64}
         secret = SecretConfig.model_validate({"variable": "TOKEN", "file": str(self.file), "grants": [grant]})
-        context = RunContext(self.engine, REPORT, "owner", self.admission, SecretKeeper({"it": secret}))
+        context = RunContext(self.engine, REPORT, "owner", self.admission, OpenGate(), SecretKeeper({"it": secret}))
         order = make_order(argv=("x",))
         order = dataclasses.replace(order, policy=dataclasses.replace(order.policy, secrets=("it",), **policy))
         return Run("run-1", "local", order, IMAGE, self.store, context)

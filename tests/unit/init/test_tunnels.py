@@ -5,6 +5,7 @@
 import collections
 import hashlib
 import pathlib
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -253,6 +254,37 @@ def test_connections_beyond_the_bound_wait_for_their_turn(
                 # The script ends none of its connections before it has all of them: the daemon does.
                 daemon.send(RESET, number)
         assert daemon.finish()["exit_code"] == 0
+
+
+def cpu_ticks(init: InitProcess) -> int:
+    """User and system time of init so far, in hundredths of a second."""
+    (pid,) = pathlib.Path(f"/proc/{init.process.pid}/task/{init.process.pid}/children").read_text().split()
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_connections_that_can_get_nowhere_cost_no_processor_time(daemon: Daemon) -> None:
+    daemon.start(
+        "closed, full, deaf, done = [connect() for _ in range(4)]\n"
+        "full.setblocking(False)\n"
+        "try:\n    while True: full.send(bytes(65536))\nexcept BlockingIOError: full.shutdown(1)\n"
+        "closed.sendall(bytes(65536)); closed.shutdown(1)\n"
+        "kept = [connect() for _ in range(60)]; say('there'); time.sleep(60)"
+    )
+    daemon.until(lambda: daemon.stdout and len(daemon.opened) == frames.TUNNELS_MAX)
+    daemon.until(lambda: len(daemon.data[1]) == len(daemon.data[2]) == WINDOW)
+    for _ in range(2):
+        daemon.send(DATA, 3, bytes(frames.TUNNEL_DATA_MAX))
+    for number in (1, 2, 4):
+        daemon.send(END, number)
+    while True:
+        try:
+            daemon.init.frame(0.5)
+        except TimeoutError:
+            break
+    before = cpu_ticks(daemon.init)
+    time.sleep(2)
+    assert cpu_ticks(daemon.init) - before < 60  # a loop without a rest takes all of a core
 
 
 def test_a_flood_of_connections_does_not_keep_init_from_its_clock(daemon: Daemon) -> None:

@@ -489,3 +489,16 @@ async def test_a_host_that_never_answers_is_waited_for_until_the_run_ends(world:
     with pytest.raises(asyncio.CancelledError):
         await script.task
     assert script.was_reset
+
+
+async def test_a_refused_head_is_answered_without_a_body(world: World) -> None:
+    answer = await world.ask(world.proxy(), b"HEAD" + GET[3:] + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert answer.endswith(b"X-Skilljail-Refusal: host_not_allowed\r\n\r\n")
+
+
+async def test_http_1_0_gets_no_informational_response(world: World) -> None:
+    await world.serve(answers(b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
+    answer = await world.ask(world.proxy("example.com"), GET.replace(b"HTTP/1.1", b"HTTP/1.0") + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"\r\n\r\nok")

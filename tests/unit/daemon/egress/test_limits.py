@@ -7,6 +7,8 @@ import structlog
 from skilljaild.egress import EgressDecision
 from skilljaild.egress import proxy as proxy_module
 from skilljaild.egress.budget import Budget
+from skilljaild.egress.forward import plain_errors
+from skilljaild.egress.upstream import Upstream
 
 from .test_hello import GOOD
 from .world import SECONDS, World, answer_requests, echo, silence
@@ -175,7 +177,8 @@ async def test_nothing_flows_before_the_decision_was_taken_down(world: World) ->
     assert (await script.until(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_a_refused_script_that_sends_on_is_dropped(world: World) -> None:
+async def test_a_refused_script_that_sends_on_is_dropped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy_module, "REFUSED_SECONDS", 1_000)
     proxy = world.proxy()
     script = world.connection(proxy)
     await script.send(b"POST http://example.com/ HTTP/1.1\r\nHost: example.com\r\nContent-Length: 99999999\r\n\r\n")
@@ -221,3 +224,45 @@ async def test_a_fault_of_ours_ends_one_connection_and_tells_nothing_of_it(
     if where == "is_public":
         monkeypatch.setattr(World, "is_public", real)
         assert (await world.ask(proxy, GET)).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_connection_that_times_out_is_not_taken_for_one_that_was_cut(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's ETIMEDOUT is Python's TimeoutError, too."""
+
+    async def times_out(_: Upstream) -> bytes:
+        raise TimeoutError
+
+    monkeypatch.setattr(Upstream, "receive", times_out)
+    await world.serve(echo, port=443)
+    script = await world.connected(world.proxy("example.com"))
+    await script.send(GOOD)
+    await script.served()
+    assert script.was_reset
+    assert world.verdicts() == ["allowed"]
+
+
+async def test_a_cancellation_comes_before_an_error() -> None:
+    """A run that ends must not be held up by what its connections make of that."""
+
+    async def fails() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise RuntimeError from None
+
+    async def work() -> None:
+        with plain_errors():
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fails())
+                started.set()
+                await asyncio.Event().wait()
+
+    started = asyncio.Event()
+    task = asyncio.create_task(work())
+    await started.wait()
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
