@@ -30,9 +30,7 @@ def is_gvisor(info: dict[str, Any], runtime: str) -> bool:
     name = runtime or str(info.get("DefaultRuntime") or "")
     known = _known(info, name)
     program = pathlib.PurePath(str(known.get("path") or "")).name
-    return name.startswith(("runsc", "io.containerd.runsc")) or program.startswith(
-        ("runsc", "containerd-shim-runsc", "io.containerd.runsc")
-    )
+    return any(word.startswith(_NAMES) for word in (name, program, str(known.get("runtimeType") or "")))
 
 
 @functools.cache
@@ -84,7 +82,7 @@ def argument_faults(info: dict[str, Any], runtime: str) -> list[str]:
     An engine that keeps them in a file of the runtime's own tells nothing here; then the checks from inside do.
     """
     known = _known(info, runtime or str(info.get("DefaultRuntime") or ""))
-    if "runtimeArgs" not in known and "path" not in known:
+    if not known.get("path"):
         return []
     flags = dict(_flag(str(one)) for one in known.get("runtimeArgs") or [])
     faults = [mend for name, mend in _HARMFUL.items() if flags.get(name, "false") not in _OFF]
@@ -95,6 +93,7 @@ def argument_faults(info: dict[str, Any], runtime: str) -> list[str]:
     return faults
 
 
+_NAMES = ("runsc", "containerd-shim-runsc", "io.containerd.runsc")
 _OFF = {"false", "0", "f", "F", "False", "FALSE", "none"}
 _HARMFUL = {
     "ignore-cgroups": "limits on gVisor: take --ignore-cgroups from the runtime's arguments, nothing would hold them",
