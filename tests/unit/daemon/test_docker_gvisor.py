@@ -89,8 +89,10 @@ def test_the_filter_in_gvisors_terms_allows_nothing_more() -> None:
     ours, theirs = (json.loads(floor.seccomp) for floor in (container_floor(), in_gvisors_terms(container_floor())))
     assert (ours["defaultAction"], ours["defaultErrnoRet"]) == ("SCMP_ACT_ERRNO", 38)
     assert (theirs["defaultAction"], theirs.get("defaultErrnoRet")) == ("SCMP_ACT_TRACE", None)
+    shield = theirs["syscalls"][: -len(ours["syscalls"])]
+    assert {rule["action"] for rule in shield} == {"SCMP_ACT_ERRNO"}
     changed = 0
-    for before, after in zip(ours["syscalls"], theirs["syscalls"], strict=True):
+    for before, after in zip(ours["syscalls"], theirs["syscalls"][len(shield) :], strict=True):
         assert before["names"] == after["names"]
         assert before.get("args") == after.get("args")
         if before != after:
@@ -101,6 +103,33 @@ def test_the_filter_in_gvisors_terms_allows_nothing_more() -> None:
     assert changed == 1
     refused = {name for rule in theirs["syscalls"] if rule["action"] == "SCMP_ACT_ERRNO" for name in rule["names"]}
     assert "ptrace" in refused  # who could trace would see the calls, and let them through
+
+
+def test_the_filter_refuses_each_way_to_send_init_a_signal() -> None:
+    rules = json.loads(in_gvisors_terms(container_floor()).seccomp)["syscalls"]
+    shield = [
+        (rule["names"], [(one["index"], one["value"], one["valueTwo"], one["op"]) for one in rule["args"]])
+        for rule in rules[:13]
+    ]
+
+    def when(**words: int) -> list[tuple[int, int, int, str]]:
+        return [(int(name[1:]), 0xFFFFFFFF, value, "SCMP_CMP_MASKED_EQ") for name, value in words.items()]
+
+    assert shield == [
+        (["kill"], when(_0=1)),
+        (["tkill"], when(_0=1)),
+        (["rt_sigqueueinfo"], when(_0=1)),
+        (["pidfd_open"], when(_0=1)),
+        (["tgkill"], when(_0=1)),
+        (["tgkill"], when(_1=1)),
+        (["rt_tgsigqueueinfo"], when(_0=1)),
+        (["rt_tgsigqueueinfo"], when(_1=1)),
+        (["fcntl"], when(_1=8, _2=1)),
+        (["fcntl"], when(_1=8, _2=0xFFFFFFFF)),
+        (["fcntl"], when(_1=15)),
+        (["ioctl"], when(_1=0x8901)),
+        (["ioctl"], when(_1=0x8902)),
+    ]
 
 
 def body() -> dict[str, Any]:
