@@ -2,8 +2,9 @@
 
 tools/setup                        Python environment, engine and images
 tools/setup python                 only the Python environment
-tools/setup run [--podman] COMMAND…
-                                   everything, then COMMAND with DOCKER_HOST set; ends with its exit code
+tools/setup run [--podman | --runtime runsc] COMMAND…
+                                   everything, then COMMAND with DOCKER_HOST set; ends with its exit code. With
+                                   --runtime also SKILLJAIL_RUNTIME: tests' daemons then use that runtime (gVisor)
 tools/setup engine start|stop|discard|status|env
                                    an engine that stays until it is stopped; discard also removes its data
 tools/setup clean                  removes the Python environment, the engine's data and the logs
@@ -25,7 +26,7 @@ import types
 from collections.abc import Sequence
 from typing import NoReturn
 
-from devenv import debian, engine, images, podman, python
+from devenv import debian, engine, gvisor, images, podman, python
 from devenv.progress import SetupError, Step
 from devenv.state import CHECKOUT, DATA, LOGS, remove
 
@@ -44,11 +45,15 @@ def main(words: Sequence[str]) -> int:
     """Does what the command line says. Gives the exit code."""
     match list(words):
         case []:
-            return run([], on_podman=False)
+            return run([])
         case ["python"]:
             return prepare_python("1/1")
-        case ["run", first, *rest] if rest or first != "--podman":
-            return run(rest if first == "--podman" else [first, *rest], on_podman=first == "--podman")
+        case ["run", "--runtime", gvisor.RUNTIME, *rest] if rest:
+            return run(rest, on_gvisor=True)
+        case ["run", "--podman", *rest] if rest:
+            return run(rest, on_podman=True)
+        case ["run", first, *rest] if not first.startswith("--"):
+            return run([first, *rest])
         case ["engine", "start" | "stop" | "discard" | "status" | "env" as verb]:
             return manage_engine(verb)
         case ["clean"]:
@@ -59,7 +64,7 @@ def main(words: Sequence[str]) -> int:
             return 0 if asked else 2
 
 
-def run(command: list[str], *, on_podman: bool) -> int:
+def run(command: list[str], *, on_podman: bool = False, on_gvisor: bool = False) -> int:
     """Makes everything ready, runs the command and stops what was started for it."""
     steps = ["python", "engine", "images", *(["podman"] if on_podman else [])]
     position = {name: f"{number}/{len(steps)}" for number, name in enumerate(steps, start=1)}
@@ -68,7 +73,7 @@ def run(command: list[str], *, on_podman: bool) -> int:
     if _are_tests(command):
         debian.install(Step("python", position["python"], LOGS / "python.log"), TEST_TOOLS, "The tests need more")
     with contextlib.ExitStack() as stack:
-        url = prepare_engine(position["engine"], stack)
+        url = prepare_engine(position["engine"], stack, with_gvisor=on_gvisor)
         step = _step("images", position)
         with step.timed():
             has_pwsh = images.build(step, url)
@@ -76,7 +81,8 @@ def run(command: list[str], *, on_podman: bool) -> int:
             url = prepare_podman(_step("podman", position), url, stack)
         if not has_pwsh:
             warn_of_pwsh(command)
-        return execute(command, url) if command else 0
+        variables = {"DOCKER_HOST": url, **({"SKILLJAIL_RUNTIME": gvisor.RUNTIME} if on_gvisor else {})}
+        return execute(command, variables) if command else 0
 
 
 def prepare_python(position: str) -> int:
@@ -87,7 +93,7 @@ def prepare_python(position: str) -> int:
     return 0
 
 
-def prepare_engine(position: str, stack: contextlib.ExitStack) -> str:
+def prepare_engine(position: str, stack: contextlib.ExitStack, *, with_gvisor: bool = False) -> str:
     """The step `engine`. Gives the engine's URL; one that had to be started is stopped by `stack`."""
     step = Step("engine", position, LOGS / "engine.log")
     with step.timed():
@@ -98,8 +104,15 @@ def prepare_engine(position: str, stack: contextlib.ExitStack) -> str:
         if found is not None:
             url, answer = found
             step.note(f"{answer} answers at {url}")
+            if with_gvisor:
+                gvisor.refuse_unless_known(url)
             return url
-        return stack.enter_context(own.used(step))
+        if with_gvisor:
+            gvisor.install(step)
+        url = stack.enter_context(own.used(step))
+        if with_gvisor:
+            own.offer_gvisor(step)
+        return url
 
 
 def prepare_podman(step: Step, url: str, stack: contextlib.ExitStack) -> str:
@@ -122,9 +135,9 @@ def _are_tests(command: Sequence[str]) -> bool:
     return bool(command) and pathlib.Path(command[0]).name == "pytest"
 
 
-def execute(command: list[str], url: str) -> int:
-    """Runs a command. Signals are left to it, so that it can clean up; we wait for its end."""
-    process = subprocess.Popen(command, env={**os.environ, "DOCKER_HOST": url}, cwd=CHECKOUT)
+def execute(command: list[str], variables: dict[str, str]) -> int:
+    """Runs a command with these variables. Signals are left to it, so that it can clean up; we wait for its end."""
+    process = subprocess.Popen(command, env={**os.environ, **variables}, cwd=CHECKOUT)
 
     def pass_on(number: int, _frame: types.FrameType | None) -> None:
         if number != signal.SIGINT:  # the terminal has sent that to the command as well

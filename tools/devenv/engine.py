@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 
-from devenv import debian
+from devenv import debian, gvisor
 from devenv.progress import SetupError, Step
 from devenv.python import VENV_PYTHON
 from devenv.service import Service, processes_naming
@@ -24,6 +24,7 @@ SOCKET = RUN / "docker.sock"
 OWN_URL = f"unix://{SOCKET}"
 PROGRAMS = {"dockerd": "docker.io", "mmdebstrap": "mmdebstrap"}
 SERVICE_START_SECONDS = 20
+RELOAD_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
 
 ASK = """
@@ -171,6 +172,26 @@ class OwnEngine:
                     if not self._keep.exists():
                         self.stop()
 
+    def offer_gvisor(self, step: Step) -> None:
+        """Makes the running engine know gVisor, which is installed. Raises SetupError when it does not take it."""
+        pid = self._service.pid()
+        if pid is None or gvisor.is_known(OWN_URL):
+            return
+        with step.action(f"adding the runtime {gvisor.RUNTIME} to the engine"):
+            self._configure()
+            os.kill(pid, signal.SIGHUP)  # others may use it: it reads its settings again and goes on
+            deadline = time.monotonic() + RELOAD_SECONDS
+            while not gvisor.is_known(OWN_URL):
+                if time.monotonic() > deadline:
+                    raise SetupError(
+                        "The engine does not take the runtime. Stop it (tools/setup engine stop); try again."
+                    )
+                time.sleep(0.2)
+
+    def _configure(self) -> None:
+        DATA.mkdir(parents=True, exist_ok=True)
+        CONFIG.write_text(json.dumps(_configuration(), indent=2))
+
     def keep(self) -> None:
         """Lets the engine run on when its last user has gone, until `stop`."""
         self._keep.touch()
@@ -183,8 +204,7 @@ class OwnEngine:
 
     def _start(self, step: Step) -> None:
         self.stop()
-        DATA.mkdir(parents=True, exist_ok=True)
-        CONFIG.write_text(json.dumps(_configuration(), indent=2))
+        self._configure()
         dockerd = debian.find_program("dockerd")
         if dockerd is None:
             raise SetupError("dockerd is not there. On Debian, as root: apt-get install docker.io")
@@ -217,6 +237,7 @@ def _configuration() -> dict[str, object]:
         "bridge": "none",
         "iptables": False,
         "ip6tables": False,
+        "runtimes": gvisor.configuration(),
     }
 
 

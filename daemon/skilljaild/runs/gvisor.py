@@ -14,6 +14,10 @@ changes, control by control (docs/gvisor.md has the cases):
 - Processes and threads: the host's group counts the sentry's, which are several for each of the sandbox's. So init
   counts the sandbox's own; newer releases also hold RLIMIT_NPROC.
 - Files: older releases know no limit on the number of files of a tmpfs. There init counts.
+- init: older releases let every process of the same user open its descriptors, whatever prctl(2) says. Then a script
+  can speak in init's name: lie about how its own run ended. The daemon takes all that it reads for a script's word
+  anyway, and has its own clock and bounds. Such a release is not said to close init off.
+- Signals to init: gVisor delivers them, so the filter refuses to send them (`engines.docker.gvisor`).
 - /tmp: gVisor mounts a tmpfs over our link unless it is told to mount one; then that has a cap of its own.
 
 Our own system-call filter is needed as on Linux: it keeps the script from what the sentry offers and nobody needs, and
@@ -49,6 +53,10 @@ def checks(facts: dict[str, Any], limits: Limits) -> dict[str, bool]:
     kernel, work, tmp = facts["kernel"], facts.get("work") or {}, facts.get("tmp")
     has_tmp = any(mount["path"] == TMP for mount in facts["mounts"])
     found = {"gVisor's kernel between the script and the host's": True}
+    if facts.get("exposed") is True:
+        found["init's memory cannot be read or traced"] = facts.get("dumpable") is False
+    else:
+        found["init cannot be read or traced"] = facts.get("dumpable") is False and facts.get("exposed") is False
     if has_tmp:
         found[f"at most {limits.disk_bytes:,} bytes in {TMP}"] = isinstance(tmp, dict) and at_most(
             tmp.get("bytes"), limits.disk_bytes

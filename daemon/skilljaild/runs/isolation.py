@@ -59,8 +59,10 @@ def _on_linux(facts: dict[str, Any], limits: Limits, floor: Floor, user: int) ->
 
 def _on_gvisor(facts: dict[str, Any], limits: Limits, floor: Floor, user: int) -> dict[str, bool]:
     """The same walls as far as they are gVisor's, too; `gvisor` has the others in its terms."""
+    identity = _identity(facts, floor, user, gvisor.capability_sets(facts, _CAPABILITY_SETS))
+    del identity[_INIT_CLOSED]
     return (
-        _identity(facts, floor, user, gvisor.capability_sets(facts, _CAPABILITY_SETS))
+        identity
         | _surroundings(facts, floor, gvisor.MOUNTED)
         | _work(facts, limits)
         | _process_limits(facts, limits)
@@ -68,6 +70,7 @@ def _on_gvisor(facts: dict[str, Any], limits: Limits, floor: Floor, user: int) -
     )
 
 
+_INIT_CLOSED = "init cannot be read or traced"
 _CAPABILITY_SETS = ("inheritable", "permitted", "effective", "bounding", "ambient")
 
 
@@ -82,7 +85,7 @@ def _identity(facts: dict[str, Any], floor: Floor, user: int, names: tuple[str, 
         "no new privileges": facts.get("no_new_privileges") is floor.no_new_privileges,
         "skilljail's own system-call filter": facts.get("seccomp_mode") == 2 and facts.get("own_filter") is True,
         "a process tree of its own": facts.get("pid") == 1,
-        "init cannot be read or traced": facts.get("dumpable") is False,
+        _INIT_CLOSED: facts.get("dumpable") is False,
     }
 
 

@@ -21,6 +21,8 @@
                          "cpu_period_microseconds": int | "max"}: the sandbox's own group, where it sees one
     rlimits              {"open_files", "core_bytes", "file_bytes": [soft, hard], each int | "max"}
     dumpable             bool: false, or init does not run
+    exposed              bool: whether another process of this user can open init's descriptors; tried on gVisor, whose
+                         older releases let it whatever `dumpable` says, and null on Linux
     kernel               {"boot_id": str: of the kernel that the sandbox sees, "memory_bytes": int: all memory it tells,
                          "gvisor": [str, …]: where that kernel says that it is gVisor's, of `kernel.GVISOR_SIGNS`}
     start_time           float: when init's program started, seconds since the epoch by the sandbox's clock
@@ -36,7 +38,7 @@ import resource
 from skilljail_init.census import TMP, is_apart
 from skilljail_init.cgroup import decode_mount_point
 from skilljail_init.jsontext import dumps
-from skilljail_init.kernel import gains_no_privileges, gvisor_signs, is_dumpable
+from skilljail_init.kernel import gains_no_privileges, gvisor_signs, is_dumpable, is_exposed, is_gvisor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,6 +94,7 @@ def report(work: str, control_group: ControlGroup, start_time: float, proc: str 
             "file_bytes": _rlimit(resource.RLIMIT_FSIZE),
         },
         "dumpable": is_dumpable(),
+        "exposed": is_exposed() if is_gvisor() else None,
         "kernel": _kernel(proc),
         "start_time": start_time,
     }

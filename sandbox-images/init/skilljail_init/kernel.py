@@ -11,6 +11,7 @@ __all__ = [
     "gvisor_signs",
     "hide_process",
     "is_dumpable",
+    "is_exposed",
     "is_gvisor",
     "show_process",
 ]
@@ -33,6 +34,22 @@ def hide_process() -> None:
 def show_process() -> None:
     """Undoes `hide_process`: the process owns its files below /proc again."""
     _set_dumpable(1)
+
+
+def is_exposed() -> bool:
+    """Whether another process of this user can open a descriptor of this one. A child tries."""
+    read_fd, write_fd = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.open(f"/proc/{os.getppid()}/fd/{read_fd}", os.O_RDONLY | os.O_NONBLOCK)
+        except OSError:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    for fd in (read_fd, write_fd):
+        os.close(fd)
+    return os.waitpid(pid, 0)[1] != 0
 
 
 def is_dumpable() -> bool:

@@ -77,6 +77,7 @@ def good_facts(limits: Limits = LIMITS, place: int = 0) -> dict[str, Any]:
             "file_bytes": [limits.disk_bytes] * 2,
         },
         "dumpable": False,
+        "exposed": None,
         "kernel": {
             "boot_id": "0b1ce1c5-0000-4000-8000-000000000001",
             "memory_bytes": 8 * 1024 * MIB,
@@ -105,6 +106,7 @@ def gvisor_facts(limits: Limits = LIMITS, place: int = 0) -> dict[str, Any]:
         ],
         "work": {"bytes": limits.disk_bytes, "inodes": 0},
         "tmp": {"bytes": limits.disk_bytes, "inodes": 0},
+        "exposed": False,
         "cgroup": {
             "version": None,
             "memory_bytes": None,

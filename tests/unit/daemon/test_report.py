@@ -31,7 +31,11 @@ DOCKER_20 = (
         "CgroupDriver": "cgroupfs",
         "DefaultRuntime": "runc",
         "KernelVersion": "5.10.0-30-amd64",
-        "Runtimes": {"io.containerd.runc.v2": {"path": "runc"}, "runc": {"path": "runc"}, "runsc": {"path": "runsc"}},
+        "Runtimes": {
+            "io.containerd.runc.v2": {"path": "runc"},
+            "runc": {"path": "runc"},
+            "runsc": {"path": "runsc", "runtimeArgs": ["--oci-seccomp"]},
+        },
         "SecurityOptions": ["name=seccomp,profile=default"],
     },
     {

@@ -95,7 +95,7 @@ class DockerEngine:
             urllib3.exceptions.HTTPError,
             OSError,
         ) as error:
-            self._client = None  # a new one is made when the engine is back
+            self._client, self._held = None, False  # a new one is made when the engine is back
             raise EngineUnavailable(self._why(error)) from error
 
     def _why(self, error: Exception) -> str:
@@ -127,7 +127,6 @@ class DockerEngine:
             info = client.info()
             self._cpus = int(info.get("NCPU") or 0)
             self._gvisor = isinstance(self._dialect, DockerDialect) and is_gvisor(info, self._runtime)
-            self._held = False
             self._client = client
         return client
 

@@ -30,9 +30,7 @@ def is_gvisor(info: dict[str, Any], runtime: str) -> bool:
     name = runtime or str(info.get("DefaultRuntime") or "")
     known = _known(info, name)
     program = pathlib.PurePath(str(known.get("path") or "")).name
-    return name.startswith(("runsc", "io.containerd.runsc")) or program.startswith(
-        ("runsc", "containerd-shim-runsc", "io.containerd.runsc")
-    )
+    return any(word.startswith(_NAMES) for word in (name, program, str(known.get("runtimeType") or "")))
 
 
 @functools.cache
@@ -41,14 +39,49 @@ def in_gvisors_terms(floor: Floor) -> Floor:
 
     Whatever a profile says, gVisor answers a refused call with EPERM; but a C library goes over to an older call only
     on ENOSYS, and without that no thread can be started (clone3). SCMP_ACT_TRACE gives ENOSYS where nobody traces, and
-    nobody can: the same filter refuses ptrace. No call is allowed that was not.
+    nobody can: the same filter refuses ptrace.
+
+    Linux drops what its own processes send to a pid namespace's first one, gVisor delivers it. So the calls that would
+    send something to init are refused, with rules that come first because gVisor follows the first that fits.
+
+    No call is allowed that was not.
     """
     profile = json.loads(floor.seccomp)
-    profile["syscalls"] = [_with_enosys(rule) for rule in profile["syscalls"]]
+    profile["syscalls"] = [*_init_shield(), *(_with_enosys(rule) for rule in profile["syscalls"])]
     if profile.get("defaultErrnoRet") == errno.ENOSYS and profile["defaultAction"] == "SCMP_ACT_ERRNO":
         del profile["defaultErrnoRet"]
         profile["defaultAction"] = "SCMP_ACT_TRACE"
     return dataclasses.replace(floor, seccomp=json.dumps(profile, separators=(",", ":")))
+
+
+_INT = 0xFFFF_FFFF
+"""A pid is an int: the upper half of its register does not count."""
+_F_SETOWN, _F_SETOWN_EX, _FIOSETOWN, _SIOCSPGRP = 8, 15, 0x8901, 0x8902
+
+
+def _init_shield() -> list[dict[str, Any]]:
+    """Rules that refuse each way to send init a signal, or to have the kernel send it one."""
+    first, its_group = 1, _INT  # -1
+    refused: list[tuple[str, dict[int, int]]] = [
+        *((name, {0: first}) for name in ("kill", "tkill", "rt_sigqueueinfo", "pidfd_open")),
+        *((name, {position: first}) for name in ("tgkill", "rt_tgsigqueueinfo") for position in (0, 1)),
+        *(("fcntl", {1: _F_SETOWN, 2: owner}) for owner in (first, its_group)),
+        # Who is meant is behind a pointer, where no filter can look.
+        ("fcntl", {1: _F_SETOWN_EX}),
+        *(("ioctl", {1: request}) for request in (_FIOSETOWN, _SIOCSPGRP)),
+    ]
+    return [
+        {
+            "names": [name],
+            "action": "SCMP_ACT_ERRNO",
+            "errnoRet": errno.EPERM,
+            "args": [
+                {"index": index, "value": _INT, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+                for index, value in arguments.items()
+            ],
+        }
+        for name, arguments in refused
+    ]
 
 
 def _with_enosys(rule: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +117,7 @@ def argument_faults(info: dict[str, Any], runtime: str) -> list[str]:
     An engine that keeps them in a file of the runtime's own tells nothing here; then the checks from inside do.
     """
     known = _known(info, runtime or str(info.get("DefaultRuntime") or ""))
-    if "runtimeArgs" not in known and "path" not in known:
+    if not known.get("path"):
         return []
     flags = dict(_flag(str(one)) for one in known.get("runtimeArgs") or [])
     faults = [mend for name, mend in _HARMFUL.items() if flags.get(name, "false") not in _OFF]
@@ -95,6 +128,7 @@ def argument_faults(info: dict[str, Any], runtime: str) -> list[str]:
     return faults
 
 
+_NAMES = ("runsc", "containerd-shim-runsc", "io.containerd.runsc")
 _OFF = {"false", "0", "f", "F", "False", "FALSE", "none"}
 _HARMFUL = {
     "ignore-cgroups": "limits on gVisor: take --ignore-cgroups from the runtime's arguments, nothing would hold them",

@@ -36,7 +36,7 @@ def engine_report(info: dict[str, Any], version: dict[str, Any], asked_runtime: 
         runtime_version=runtime_version,
         kernel=str(info.get("KernelVersion", "")),
         cgroup_version=cgroup_version,
-        missing=tuple(_missing(info, version, asked_runtime)),
+        missing=tuple(_missing(info, version, asked_runtime) + _missing_on_gvisor(info, asked_runtime, podman=podman)),
         findings=tuple(known_bad(product, engine_version, runtime, runtime_version) + _weak(options, cgroup_version)),
         user_namespace=_has_user_namespace(options),
         lsms=tuple(name for name in _LSMS if name in options),
@@ -69,12 +69,16 @@ def _missing(info: dict[str, Any], version: dict[str, Any], asked_runtime: str) 
     runtimes = info.get("Runtimes") or {}
     if asked_runtime and runtimes and asked_runtime not in runtimes:
         missing.append(f"runtime {asked_runtime}: the engine has {', '.join(sorted(runtimes))}; add it to the engine")
-    elif is_gvisor(info, asked_runtime):
-        missing += argument_faults(info, asked_runtime)
     api_version = version.get("ApiVersion", "0")
     if _numbers(api_version) < _numbers(API_VERSION_MIN):
         missing.append(f"API {API_VERSION_MIN}: the engine speaks {api_version}; update it (Docker 20.10, Podman 4.0)")
     return missing
+
+
+def _missing_on_gvisor(info: dict[str, Any], asked_runtime: str, *, podman: bool) -> list[str]:
+    if not is_gvisor(info, asked_runtime):
+        return []
+    return ["gVisor under Podman: use Docker for it"] if podman else argument_faults(info, asked_runtime)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
