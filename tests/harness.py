@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 
 import docker
+import pytest
 import skilljail
 
 __all__ = [
     "EXAMPLE_SKILL",
     "INTERPRETERS",
+    "RUNTIME",
     "SKILL_MD",
     "Daemon",
     "MakeSkill",
@@ -26,6 +28,9 @@ __all__ = [
     "start_daemon",
     "wait_until",
 ]
+
+RUNTIME = pytest.StashKey[str]()
+"""What the sandboxes of a test session run on, such as `runc`; known when its daemon has been started."""
 
 INTERPRETERS = ("python", "node", "bash", "pwsh")
 EXAMPLE_SKILL = pathlib.Path(__file__).parent.parent / "examples" / "skills" / "unit-converter"

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from attack_table import Seen
 from skilljaild.engines.base import EngineReport
 from skilljaild.engines.docker.report import engine_report, is_podman
 
@@ -147,6 +148,7 @@ def test_an_old_engine_is_taken_and_its_holes_are_told() -> None:
     assert report.warnings[-3:] == (CGROUP_V1, NO_USER_NAMESPACE, NO_LSM)
 
 
+@pytest.mark.attack(88, "an engine without a limit", expected="missing, with the mend")
 @pytest.mark.parametrize(
     ("name", "mend"),
     [
@@ -159,8 +161,9 @@ def test_an_old_engine_is_taken_and_its_holes_are_told() -> None:
         ("CpuCfsQuota", "CPU limits: enable the kernel's CFS bandwidth control"),
     ],
 )
-def test_a_limit_that_the_engine_lacks_is_missing_with_its_mend(name: str, mend: str) -> None:
+def test_a_limit_that_the_engine_lacks_is_missing_with_its_mend(name: str, mend: str, seen: Seen) -> None:
     assert engine_report(*said(DOCKER_29, **{name: False}), "").missing == (mend,)
+    seen(f"{name} missing")
 
 
 def test_what_an_engine_does_not_mention_is_not_taken_for_missing() -> None:
@@ -168,10 +171,12 @@ def test_what_an_engine_does_not_mention_is_not_taken_for_missing() -> None:
     assert engine_report(info, DOCKER_29[1], "").missing == ()
 
 
+@pytest.mark.attack(88, "an engine without seccomp", expected="missing, with the mend")
 @pytest.mark.parametrize("options", [None, [], ["name=apparmor"]])
-def test_an_engine_without_seccomp_is_refused(options: list[str] | None) -> None:
+def test_an_engine_without_seccomp_is_refused(options: list[str] | None, seen: Seen) -> None:
     missing = engine_report(*said(DOCKER_29, SecurityOptions=options), "").missing
     assert missing == ("seccomp: use a kernel and an engine that are built with it",)
+    seen(missing[0].partition(":")[0] + " missing")
 
 
 def test_windows_containers_are_refused() -> None:
