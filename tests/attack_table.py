@@ -133,9 +133,9 @@ class AttackTable:
             for attack in map(Attack.of, item.iter_markers("attack")):
                 self._outcomes[attack][report.outcome] += 1
                 self._seen[attack] += [one for one in item.stash.get(_OBSERVED, []) if one not in self._seen[attack]]
-        named = NamedTest(item.path.relative_to(ROOT / "tests").as_posix(), item.name.partition("[")[0])
         if report.when == "call" and report.passed:
-            self._passed |= {named, NamedTest(named.file, "")}
+            file, _, test = item.nodeid.removeprefix("tests/").partition("::")
+            self._passed |= {NamedTest(file, test.partition("[")[0]), NamedTest(file, "")}
         return report
 
     @pytest.hookimpl(wrapper=True)

@@ -12,7 +12,7 @@ import pytest
 import skilljail
 from harness import RUNTIME, SKILL_MD, Daemon, MakeSkill, Traces, running_daemon
 
-pytest_plugins = ["attack_table"]
+pytest_plugins = ["attack_table", "pytester"]
 
 
 @pytest.fixture(scope="session")

@@ -78,9 +78,10 @@ def test_what_a_child_wrote_before_its_script_ended_is_delivered(
     assert Ending.of(client.run(make_skill({"x.sh": script}), "x.sh")) == Ending(stdout=b"child parent\n")
 
 
+@pytest.mark.attack(30, "cancelling each interpreter's run", expected="CANCELLED, its children dead")
 @pytest.mark.parametrize("interpreter", INTERPRETERS)
 def test_a_cancelled_run_is_dead_promptly(
-    client: skilljail.Client, make_skill: MakeSkill, gone: Callable[[Sleeper], None], interpreter: str
+    client: skilljail.Client, make_skill: MakeSkill, gone: Callable[[Sleeper], None], interpreter: str, seen: Seen
 ) -> None:
     """Case 18: with its children, and the caller still gets what there was."""
     sleeper = Sleeper()
@@ -95,6 +96,7 @@ def test_a_cancelled_run_is_dead_promptly(
         stdout=b"partial\n", stderr=b"trouble\n", outcome=Outcome.CANCELLED, exit_code=None
     )
     assert result.message == "The run was cancelled."
+    seen(result.outcome)
 
 
 def test_leaving_the_block_ends_the_run(

@@ -81,6 +81,69 @@ print("stopped")
     seen(result.outcome, result.exit_code)
 
 
+DEAF = {
+    "python": (
+        "x.py",
+        "import signal, time\nfor number in range(1, 65):\n    try: signal.signal(number, signal.SIG_IGN)\n"
+        "    except (OSError, ValueError): pass\nprint('deaf', flush=True)\nwhile True: time.sleep(600)\n",
+    ),
+    "node": (
+        "x.js",
+        "for (const one of Object.keys(require('os').constants.signals)) {\n"
+        "  try { process.on(one, () => 0); } catch { }\n}\n"
+        "require('fs').writeSync(1, 'deaf\\n');\nsetInterval(() => 0, 1000);\n",
+    ),
+    "bash": ("x.sh", "trap '' $(seq 1 64)\necho deaf\nwhile :; do sleep 600; done\n"),
+    "pwsh": (
+        "x.ps1",
+        "$held = foreach ($one in 'SIGTERM', 'SIGINT', 'SIGQUIT', 'SIGHUP') {\n"
+        "  [Runtime.InteropServices.PosixSignalRegistration]::Create($one,\n"
+        "    [Action[Runtime.InteropServices.PosixSignalContext]] { param($context) $context.Cancel = $true })\n}\n"
+        "[Console]::Out.WriteLine('deaf')\nwhile ($true) { Start-Sleep -Seconds 600 }\n",
+    ),
+}
+
+
+@pytest.mark.attack(16, 23, "ignored signals in each interpreter", expected="WALL_TIMEOUT, CANCELLED")
+@pytest.mark.parametrize("interpreter", DEAF)
+def test_a_script_that_hears_no_signal_ends_all_the_same(attacks: Attacks, interpreter: str, seen: Seen) -> None:
+    """At its time, and when its caller wants."""
+    name, script = DEAF[interpreter]
+    result = attacks.run(script, name, limits=Limits(wall_seconds=6 if interpreter == "pwsh" else 2))
+    assert (result.outcome, result.exit_code, result.signal) == (Outcome.WALL_TIMEOUT, None, 9)
+    assert (result.stdout, result.stderr) == (b"deaf\n", b"")
+    with attacks.under_way(script, name) as stream:
+        stream.cancel()
+        cancelled = stream.wait()
+    assert (cancelled.outcome, cancelled.exit_code, cancelled.stdout) == (Outcome.CANCELLED, None, b"deaf\n")
+    seen(result.outcome, cancelled.outcome)
+
+
+KILLERS = {
+    "node": (
+        "x.js",
+        "for (const target of [1, -1]) for (const name of ['SIGKILL', 'SIGSTOP', 'SIGTERM'])\n"
+        "  try { process.kill(target, target < 0 ? 0 : name); } catch { }\nconsole.log('survived');\n",
+    ),
+    "bash": ("x.sh", "for name in KILL STOP TERM INT HUP QUIT; do kill -$name 1; done\necho survived\n"),
+    "pwsh": (
+        "x.ps1",
+        "try { Stop-Process -Id 1 -Force -ErrorAction Stop } catch { }\n"
+        "try { [Diagnostics.Process]::GetProcessById(1).Kill($true) } catch { }\n"
+        "/usr/bin/bash -c 'kill -9 1; kill -STOP 1'\n[Console]::Out.WriteLine('survived')\n",
+    ),
+}
+
+
+@pytest.mark.attack(25, 26, "killing init in each interpreter's way", expected="it goes on")
+@pytest.mark.parametrize("interpreter", KILLERS)
+def test_an_interpreter_cannot_kill_init_either(attacks: Attacks, interpreter: str, seen: Seen) -> None:
+    name, script = KILLERS[interpreter]
+    result = attacks.run(script, name)
+    assert (result.outcome, result.exit_code, result.stdout) == (Outcome.EXITED, 0, b"survived\n")
+    seen(result.outcome, result.stdout_text.strip())
+
+
 @pytest.mark.attack(26, 45, 76, 77, "reading and tracing init", expected="EACCES or EPERM")
 def test_init_can_be_neither_read_nor_traced(attacks: Attacks, seen: Seen) -> None:
     """Memory, environment, descriptors, program, root, namespaces of PID 1."""

@@ -133,6 +133,56 @@ def test_memory_that_belongs_to_no_process_counts(attacks: Attacks, kind: str, s
     seen(result.outcome)
 
 
+MEMORY_BOMBS = {
+    "python": ("x.py", "print('partial', flush=True)\nheld = []\nwhile True: held.append(bytearray(1 << 20))\n"),
+    "node": (
+        "x.js",
+        "require('fs').writeSync(1, 'partial\\n');\nconst held = [];\n"
+        "while (true) held.push(Buffer.alloc(1 << 20, 1));\n",
+    ),
+    "bash": ("x.sh", "echo partial\nheld=x\nwhile :; do held=$held$held; done\n"),
+    "pwsh": (
+        "x.ps1",
+        "[Console]::Out.WriteLine('partial')\n$held = [Collections.Generic.List[byte[]]]::new()\n"
+        "while ($true) { $block = [byte[]]::new(1MB); [Array]::Fill($block, [byte]1); $held.Add($block) }\n",
+    ),
+}
+
+
+@pytest.mark.attack(4, "a memory bomb in each interpreter", expected="OOM_KILLED, or the runtime's own end")
+@pytest.mark.parametrize("interpreter", MEMORY_BOMBS)
+def test_a_memory_bomb_of_any_interpreter_ends_its_own_run(attacks: Attacks, interpreter: str, seen: Seen) -> None:
+    """A runtime that knows the limit, as .NET does, may give up before the kernel has to."""
+    name, script = MEMORY_BOMBS[interpreter]
+    result = attacks.run(script, name, limits=Limits(memory_bytes=160 * MIB, wall_seconds=100, cpu_seconds=100))
+    assert result.stdout.startswith(b"partial\n")
+    by_itself = interpreter == "pwsh" and result.outcome in {Outcome.EXITED, Outcome.SIGNALED}
+    assert result.outcome is Outcome.OOM_KILLED or by_itself, result
+    assert result.exit_code != 0
+    peak = result.usage.peak_memory_bytes
+    assert peak is None or peak <= 160 * MIB
+    seen(result.outcome, f"{result.usage.oom_kills} kills")
+
+
+OPEN_FILES = {
+    "python": ("x.py", "held = []\nwhile True: held.append(open('/dev/null'))\n", "Errno 24"),
+    "node": ("x.js", "while (true) require('fs').openSync('/dev/null');\n", "EMFILE"),
+    "bash": ("x.sh", "for ((n = 0; n < 500; n++)); do exec {fd}</dev/null || exit 9; done\n", "Too many open files"),
+    "pwsh": ("x.ps1", "while ($true) { $null = [IO.File]::OpenRead('/dev/null'); }\n", "Too many open files"),
+}
+
+
+@pytest.mark.attack(17, "descriptors beyond the limit in each interpreter", expected="EMFILE inside")
+@pytest.mark.parametrize("interpreter", OPEN_FILES)
+def test_an_interpreter_that_runs_out_of_descriptors_says_so(attacks: Attacks, interpreter: str, seen: Seen) -> None:
+    name, script, told = OPEN_FILES[interpreter]
+    result = attacks.run(script, name, limits=Limits(open_files=200, wall_seconds=100, cpu_seconds=100))
+    assert result.exit_code != 0
+    assert result.outcome in {Outcome.EXITED, Outcome.SIGNALED}
+    assert told in result.stderr_text, result.stderr_text
+    seen(result.outcome, told)
+
+
 @pytest.mark.attack(4, 42, "init offered to the OOM killer", expected="OOM_KILLED, no exit code")
 def test_a_script_that_offers_init_to_the_kernel_gets_no_exit_code(attacks: Attacks, seen: Seen) -> None:
     """No process is larger than init, none may be killed before it, and memory runs out."""

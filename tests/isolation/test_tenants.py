@@ -52,7 +52,9 @@ def tenants(tmp_path: pathlib.Path) -> Iterator[Tenants]:
             "client_ca_file": authority.certificate,
         }
         lines = [f"{name} = {json.dumps(str(path))}" for name, path in files.items()]
-        config.write_text(f'listen = "{address}"\nstate_directory = "{directory}/state"\n\n[tls]\n' + "\n".join(lines) + "\n")
+        config.write_text(
+            f'listen = "{address}"\nstate_directory = "{directory}/state"\n\n[tls]\n' + "\n".join(lines) + "\n"
+        )
         process = subprocess.Popen(
             [sys.executable, "-m", "skilljaild", "serve", "--config", str(config)],
             stdin=subprocess.DEVNULL,
