@@ -10,13 +10,17 @@ from collections.abc import Iterator
 import docker
 import pytest
 import skilljail
-from harness import SKILL_MD, Daemon, MakeSkill, Traces, running_daemon
+from harness import RUNTIME_SEEN, SKILL_MD, Daemon, MakeSkill, Traces, running_daemon
+
+pytest_plugins = ["attack_table", "pytester"]
 
 
 @pytest.fixture(scope="session")
-def daemon() -> Iterator[Daemon]:
+def daemon(pytestconfig: pytest.Config) -> Iterator[Daemon]:
     """The daemon that most tests share, with the default configuration."""
     with running_daemon() as one:
+        with skilljail.Client(one.address) as client:
+            pytestconfig.stash[RUNTIME_SEEN] = client.capabilities().engine.runtime
         yield one
 
 

@@ -13,11 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import docker
+import pytest
 import skilljail
 
 __all__ = [
     "EXAMPLE_SKILL",
     "INTERPRETERS",
+    "RUNTIME",
+    "RUNTIME_SEEN",
     "SKILL_MD",
     "Daemon",
     "MakeSkill",
@@ -30,6 +33,9 @@ __all__ = [
 
 RUNTIME = os.environ.get("SKILLJAIL_RUNTIME", "")
 """The engine's runtime that daemons of the tests ask for; empty for the engine's default."""
+RUNTIME_SEEN = pytest.StashKey[str]()
+"""What the sandboxes of a test session run on, such as `runc`; known when its daemon has been started."""
+
 INTERPRETERS = ("python", "node", "bash", "pwsh")
 EXAMPLE_SKILL = pathlib.Path(__file__).parent.parent / "examples" / "skills" / "unit-converter"
 

@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 import skilljail
+from attack_table import Seen
 from harness import INTERPRETERS, MakeSkill
 from skilljail import Limits, Outcome
 from skilljail_init.frames import FrameType, encode, encode_json
@@ -133,8 +134,9 @@ def test_more_skipped_files_than_can_be_named_are_counted(client: skilljail.Clie
     assert len(result.skipped_artifacts) + result.skipped_artifacts_omitted == 4_999
 
 
+@pytest.mark.attack(63, 65, "links, FIFOs and sockets as artifacts", expected="NOT_A_REGULAR_FILE")
 def test_names_and_files_that_are_not_safe_are_skipped_and_told(
-    client: skilljail.Client, make_skill: MakeSkill
+    client: skilljail.Client, make_skill: MakeSkill, seen: Seen
 ) -> None:
     """Case 24: whatever a file system takes as a name."""
     script = r"""
@@ -171,14 +173,19 @@ os.mkdir("closed", 0)
             "out/closed": "UNREADABLE",
         },
     )
+    seen({str(one.reason) for one in result.skipped_artifacts})
 
 
-def test_a_directory_that_became_a_link_is_not_followed(client: skilljail.Client, make_skill: MakeSkill) -> None:
+@pytest.mark.attack(63, "a folder that became a link", expected="not followed")
+def test_a_directory_that_became_a_link_is_not_followed(
+    client: skilljail.Client, make_skill: MakeSkill, seen: Seen
+) -> None:
     """Case 24: neither out of the sandbox's work directory nor within it."""
     script = "mv references elsewhere; ln -s /etc references; ln -s . loop; echo 1 > new.txt"
     skill = make_skill({"x.sh": script, "references/passwd": "note"})
     result = client.run(skill, "x.sh", artifacts=["references/**", "loop/**", "new.txt"])
     assert Ending.of(result) == Ending(artifacts={"new.txt": b"1\n"})
+    seen({one.path for one in result.artifacts})
 
 
 def test_files_below_too_many_directories_are_skipped_and_told(client: skilljail.Client, make_skill: MakeSkill) -> None:
@@ -232,14 +239,16 @@ exit 3
 }
 
 
+@pytest.mark.attack(101, "frames of init's protocol, printed", expected="output and nothing else")
 @pytest.mark.parametrize("interpreter", INTERPRETERS)
 def test_frames_that_a_script_prints_are_output_and_nothing_else(
-    client: skilljail.Client, make_skill: MakeSkill, interpreter: str
+    client: skilljail.Client, make_skill: MakeSkill, interpreter: str, seen: Seen
 ) -> None:
     """Case 24: a script that knows the protocol can say nothing in it."""
     path = f"x{pathlib.PurePath(FILES.path(interpreter)).suffix}"
     result = client.run(make_skill({path: PRINT[interpreter]}), path, [FORGED.hex()], artifacts=["**"])
     assert Ending.of(result) == Ending(stdout=FORGED, stderr=FORGED, exit_code=3)
+    seen(result.outcome, result.exit_code)
 
 
 INTRUDE = """
@@ -275,9 +284,11 @@ sys.exit(3)
 """
 
 
-def test_no_descriptor_leads_to_the_stream_of_init(client: skilljail.Client, make_skill: MakeSkill) -> None:
+@pytest.mark.attack(77, 101, "descriptors that lead to init's stream", expected="none")
+def test_no_descriptor_leads_to_the_stream_of_init(client: skilljail.Client, make_skill: MakeSkill, seen: Seen) -> None:
     """Case 24: neither inherited nor opened by way of /proc; 3 is the descriptor that lists the directory."""
     result = client.run(make_skill({"x.py": INTRUDE}), "x.py", [FORGED.hex()], artifacts=["**"])
     assert Ending.of(result) == Ending(
         stdout=b"[] ['0', '1', '2', '3']\n", exit_code=3, artifacts={"real.txt": b"real"}
     )
+    seen(result.stdout_text.split("]")[0] + "]")

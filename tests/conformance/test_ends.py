@@ -8,6 +8,7 @@ import docker
 import pytest
 import skilljail
 from agent_framework import FileSkill, FileSkillsSource, SkillsSourceContext
+from attack_table import Seen
 from harness import INTERPRETERS, Daemon, MakeSkill, owned_containers, wait_until
 from skilljail import Limits, Outcome, RunState
 from skilljail.adapters.maf import ScriptRunner
@@ -53,9 +54,10 @@ def test_a_timeout_is_told_as_such_with_the_output_so_far(
     assert not result.ok
 
 
+@pytest.mark.attack(29, "a child that holds the output", expected="the run ends with its script")
 @pytest.mark.parametrize("interpreter", INTERPRETERS)
 def test_a_child_that_holds_the_output_does_not_hold_up_its_script(
-    client: skilljail.Client, make_skill: MakeSkill, gone: Callable[[Sleeper], None], interpreter: str
+    client: skilljail.Client, make_skill: MakeSkill, gone: Callable[[Sleeper], None], interpreter: str, seen: Seen
 ) -> None:
     """Case 17: the run is over with its script, and the child does not outlive it."""
     sleeper = Sleeper()
@@ -65,6 +67,7 @@ def test_a_child_that_holds_the_output_does_not_hold_up_its_script(
     gone(sleeper)
     assert Ending.of(result) == Ending(stdout=b"done\n")
     assert result.usage.wall_seconds < 50
+    seen(result.outcome)
 
 
 def test_what_a_child_wrote_before_its_script_ended_is_delivered(
@@ -75,9 +78,10 @@ def test_what_a_child_wrote_before_its_script_ended_is_delivered(
     assert Ending.of(client.run(make_skill({"x.sh": script}), "x.sh")) == Ending(stdout=b"child parent\n")
 
 
+@pytest.mark.attack(30, "cancelling each interpreter's run", expected="CANCELLED, its children dead")
 @pytest.mark.parametrize("interpreter", INTERPRETERS)
 def test_a_cancelled_run_is_dead_promptly(
-    client: skilljail.Client, make_skill: MakeSkill, gone: Callable[[Sleeper], None], interpreter: str
+    client: skilljail.Client, make_skill: MakeSkill, gone: Callable[[Sleeper], None], interpreter: str, seen: Seen
 ) -> None:
     """Case 18: with its children, and the caller still gets what there was."""
     sleeper = Sleeper()
@@ -92,6 +96,7 @@ def test_a_cancelled_run_is_dead_promptly(
         stdout=b"partial\n", stderr=b"trouble\n", outcome=Outcome.CANCELLED, exit_code=None
     )
     assert result.message == "The run was cancelled."
+    seen(result.outcome)
 
 
 def test_leaving_the_block_ends_the_run(

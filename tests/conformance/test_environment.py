@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import skilljail
+from attack_table import Seen
 from harness import INTERPRETERS, Daemon, MakeSkill, start_daemon
 from skilljail import RunResult
 from skilljail.adapters.maf import ScriptRunner
@@ -145,7 +146,10 @@ for path in pathlib.Path("/etc").rglob("*"):
 """
 
 
-def test_credentials_of_the_daemon_are_nowhere_to_be_found(secretive: Daemon, make_skill: MakeSkill) -> None:
+@pytest.mark.attack(76, "the daemon's credentials", expected="nowhere")
+def test_credentials_of_the_daemon_are_nowhere_to_be_found(
+    secretive: Daemon, make_skill: MakeSkill, seen: Seen
+) -> None:
     """Case 23: not in any process of the sandbox, nor in a file, nor in a command line."""
     with skilljail.Client(secretive.address) as client:
         result = client.run(make_skill({"x.py": LOOK}), "x.py")
@@ -154,6 +158,7 @@ def test_credentials_of_the_daemon_are_nowhere_to_be_found(secretive: Daemon, ma
     assert SECRET.encode() not in result.stdout
     assert str(secretive.directory).encode() not in result.stdout
     assert secretive.owner.encode() not in result.stdout
+    seen(f"{result.stdout.count(SECRET.encode())} times")
 
 
 async def test_the_variables_of_a_runner_reach_the_script_and_those_of_the_model_do_not(

@@ -2,6 +2,7 @@
 
 import pytest
 import skilljail
+from attack_table import Seen
 from harness import INTERPRETERS, MakeSkill
 from skilljail import Limits, Outcome
 
@@ -41,8 +42,9 @@ def test_output_that_is_no_text_arrives_as_bytes(
     assert result.stdout_text == result.stderr_text == "a\ufffd\ufffd(\ufffd\ufffdz\0"
 
 
+@pytest.mark.attack(75, "a character cut between two pieces", expected="decoded as one")
 def test_a_character_that_is_written_in_two_parts_is_one_character(
-    client: skilljail.Client, make_skill: MakeSkill
+    client: skilljail.Client, make_skill: MakeSkill, seen: Seen
 ) -> None:
     """Case 20: where the pieces of the stream are cut shows neither in the text of the events nor in the result."""
     script = r"""
@@ -55,6 +57,7 @@ for byte in "naïve 😀\n".encode():
         text = "".join(event.text for event in stream if isinstance(event, skilljail.Output))
     assert text == "naïve 😀\n"
     assert Ending.of(stream.result) == Ending(stdout="naïve 😀\n".encode())
+    seen(text.strip())
 
 
 @pytest.mark.parametrize("interpreter", INTERPRETERS)

@@ -24,6 +24,7 @@ import docker
 import grpc
 import pytest
 import skilljail
+from attack_table import Seen
 from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 from harness import SKILL_MD, Daemon, MakeSkill, owned_containers, running_daemon, wait_until
@@ -1270,8 +1271,9 @@ def test_a_daemon_that_is_not_there_is_named_with_the_mend(make_skill: MakeSkill
         assert time.monotonic() - began < 20
 
 
+@pytest.mark.attack(88, "no engine", expected="the daemon does not start")
 @pytest.mark.parametrize("url", ["unix:///nowhere/docker.sock", "tcp://127.0.0.1:9"])
-def test_without_an_engine_the_daemon_does_not_start(url: str) -> None:
+def test_without_an_engine_the_daemon_does_not_start(url: str, seen: Seen) -> None:
     with tempfile.TemporaryDirectory(prefix="skilljail-test-") as directory:
         listen = pathlib.Path(directory, "sock")
         command = [sys.executable, "-m", "skilljaild", "serve", "--listen", f"unix:{listen}"]
@@ -1290,6 +1292,7 @@ def test_without_an_engine_the_daemon_does_not_start(url: str) -> None:
     assert "or name another with engine.url, --engine-url or DOCKER_HOST" in last
     assert "DOCKER_HOST" in last
     assert "Traceback" not in done.stderr
+    seen(f"exit {done.returncode}")
 
 
 class Relay:

@@ -21,6 +21,7 @@ import docker
 import grpc
 import pytest
 import skilljail
+from attack_table import Seen
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from harness import Daemon, MakeSkill, owned_containers, running_daemon, start_daemon, wait_until
@@ -95,10 +96,11 @@ def is_running(engine_api: docker.APIClient, container: str) -> bool:
 # Clients
 
 
+@pytest.mark.attack(30, "a client that is killed", expected="CLIENT_DISCONNECTED")
 def test_a_client_that_is_killed_takes_its_sandbox_with_it(
-    daemon: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient, client: skilljail.Client
+    daemon: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient, client: skilljail.Client, seen: Seen
 ) -> None:
-    """Case 30: nobody is there to say good-bye."""
+    """Nobody is there to say good-bye."""
     code = (
         "import skilljail, sys\n"
         "with skilljail.Client(sys.argv[1]).stream(sys.argv[2], 'x.py') as stream:\n"
@@ -116,12 +118,14 @@ def test_a_client_that_is_killed_takes_its_sandbox_with_it(
     result = client.get_run(run_id).result
     assert result is not None
     assert (result.outcome, result.exit_code) == (Outcome.CLIENT_DISCONNECTED, None)
+    seen(result.outcome)
 
 
+@pytest.mark.attack(30, "cancelling a run", expected="CANCELLED, no sandbox")
 def test_a_cancelled_run_has_no_sandbox_when_the_call_returns(
-    client: skilljail.Client, daemon: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient
+    client: skilljail.Client, daemon: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient, seen: Seen
 ) -> None:
-    """Case 30: whoever cancels may rely on it; and cancelling twice changes nothing."""
+    """Whoever cancels may rely on it; and cancelling twice changes nothing."""
     with under_way(client, make_skill(SLEEP)) as stream:
         started = time.monotonic()
         run = client.cancel_run(stream.run_id)
@@ -131,10 +135,12 @@ def test_a_cancelled_run_has_no_sandbox_when_the_call_returns(
     assert (run.state, result.outcome, result.exit_code) == (RunState.FINISHED, Outcome.CANCELLED, None)
     assert client.cancel_run(stream.run_id) == run
     assert seconds < PROMPTLY_SECONDS
+    seen(result.outcome)
 
 
-def test_a_caller_that_reads_nothing_does_not_keep_its_sandbox(engine_api: docker.APIClient) -> None:
-    """Case 85: wall time and a moment, and the daemon's memory stays as it is; other callers are served."""
+@pytest.mark.attack(85, "callers that read nothing", expected="the wall time holds, memory too")
+def test_a_caller_that_reads_nothing_does_not_keep_its_sandbox(engine_api: docker.APIClient, seen: Seen) -> None:
+    """Wall time and a moment, and the daemon's memory stays as it is; other callers are served."""
     with running_daemon("--set", "admission.concurrent_runs=4") as own, grpc.insecure_channel(own.address) as channel:
         stub = script_runner_pb2_grpc.ScriptRunnerServiceStub(channel)
         limits = Limits(wall_seconds=3, output_bytes=64 * MIB).to_wire()
@@ -159,10 +165,14 @@ def test_a_caller_that_reads_nothing_does_not_keep_its_sandbox(engine_api: docke
         patience = WALL_GRACE_SECONDS + LAST_WORD_SECONDS
         assert (run.finish_time - run.start_time).total_seconds() < 3 + patience + PROMPTLY_SECONDS
     assert grown < 64 * MIB, grown
+    seen({run.result.outcome for run in runs if run.result})
 
 
-def test_a_caller_that_reads_slowly_gets_everything(client: skilljail.Client, make_skill: MakeSkill) -> None:
-    """Case 85: its script waits for it."""
+@pytest.mark.attack(85, "a caller that reads slowly", expected="everything arrives")
+def test_a_caller_that_reads_slowly_gets_everything(
+    client: skilljail.Client, make_skill: MakeSkill, seen: Seen
+) -> None:
+    """Its script waits for it."""
     script = "import os\nfor number in range(200): os.write(1, bytes([number]) * 65536)"
     received = bytearray()
     with client.stream(make_skill({"x.py": script}), "x.py", limits=Limits(output_bytes=16 * MIB)) as stream:
@@ -174,10 +184,12 @@ def test_a_caller_that_reads_slowly_gets_everything(client: skilljail.Client, ma
     assert received == b"".join(bytes([number]) * 65536 for number in range(200))
     assert stream.result is not None
     assert (stream.result.outcome, stream.result.exit_code) == (Outcome.EXITED, 0)
+    seen(stream.result.outcome)
 
 
-def test_floods_do_not_grow_the_daemon(engine_api: docker.APIClient, make_skill: MakeSkill) -> None:
-    """Case 12: a quarter of a gigabyte passes through, read as fast as it comes."""
+@pytest.mark.attack(12, "four floods of output", expected="OUTPUT_LIMIT, bounded memory")
+def test_floods_do_not_grow_the_daemon(engine_api: docker.APIClient, make_skill: MakeSkill, seen: Seen) -> None:
+    """A quarter of a gigabyte passes through, read as fast as it comes."""
     skill = make_skill(FLOOD)
     with running_daemon() as own, skilljail.Client(own.address) as client:
         before = memory_bytes(own)
@@ -196,23 +208,25 @@ def test_floods_do_not_grow_the_daemon(engine_api: docker.APIClient, make_skill:
         assert owned_containers(engine_api, own.owner) == []
     assert ends == [(Outcome.OUTPUT_LIMIT, 64 * MIB)] * 4
     assert grown < 64 * MIB, grown
+    seen({outcome for outcome, _ in ends})
 
 
 # Crowds and queues
 
 
+@pytest.mark.attack(85, "fifty runs at once", expected="all end well")
 def test_fifty_runs_at_once_all_end_well(
-    client: skilljail.Client, daemon: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient
+    client: skilljail.Client, daemon: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient, seen: Seen
 ) -> None:
-    """Case 85: they wait for each other, and none is lost or mixed up."""
+    """They wait for each other, and none is lost or mixed up."""
     skill = make_skill({"x.py": "import sys; print(sys.argv[1]); sys.exit(int(sys.argv[1]))"})
     most = client.capabilities().concurrent_runs_max
-    seen: set[int] = set()
+    at_once: set[int] = set()
     done = threading.Event()
 
     def watch() -> None:
         while not done.is_set():
-            seen.add(len(owned_containers(engine_api, daemon.owner)))
+            at_once.add(len(owned_containers(engine_api, daemon.owner)))
             time.sleep(0.2)
 
     watcher = threading.Thread(target=watch)
@@ -225,14 +239,16 @@ def test_fifty_runs_at_once_all_end_well(
         (Outcome.EXITED, number, f"{number}\n".encode()) for number in range(50)
     ]
     assert len({one.run_id for one in results}) == 50
-    assert max(seen) <= most
+    assert max(at_once) <= most
     assert owned_containers(engine_api, daemon.owner) == []
+    seen({one.outcome for one in results}, f"{max(at_once)} sandboxes at once")
 
 
+@pytest.mark.attack(85, "more runs than the queue takes", expected="QUEUE_FULL")
 def test_a_run_that_has_to_wait_is_told_so_and_beyond_the_queue_is_refused(
-    narrow: Daemon, make_skill: MakeSkill
+    narrow: Daemon, make_skill: MakeSkill, seen: Seen
 ) -> None:
-    """Case 85: QUEUE_FULL, with a time to come again; and what was refused never ran."""
+    """QUEUE_FULL, with a time to come again; and what was refused never ran."""
     skill = make_skill(SLEEP)
     with skilljail.Client(narrow.address) as client, under_way(client, skill) as first:
         with client.stream(skill, "x.py") as second:
@@ -246,6 +262,7 @@ def test_a_run_that_has_to_wait_is_told_so_and_beyond_the_queue_is_refused(
             assert isinstance(next(iter(second)), skilljail.Started)
             assert [run.run_id for run in client.list_runs()] == [second.run_id, first.run_id]
         assert queued.position == 1
+    seen(caught.value.reason)
 
 
 def test_a_run_that_can_start_at_once_is_told_so(narrow: Daemon, make_skill: MakeSkill) -> None:
@@ -255,11 +272,12 @@ def test_a_run_that_can_start_at_once_is_told_so(narrow: Daemon, make_skill: Mak
         assert queued.position == 0
 
 
+@pytest.mark.attack(30, "leaving the queue", expected="never started")
 @pytest.mark.parametrize("how", ["cancelled", "left"])
 def test_a_run_that_leaves_the_queue_makes_room_and_never_starts(
-    narrow: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient, how: str
+    narrow: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient, how: str, seen: Seen
 ) -> None:
-    """Case 30: while it waits."""
+    """While it waits."""
     skill = make_skill(SLEEP)
     with skilljail.Client(narrow.address) as client, under_way(client, skill):
         with client.stream(skill, "x.py") as waiting:
@@ -275,13 +293,15 @@ def test_a_run_that_leaves_the_queue_makes_room_and_never_starts(
         with client.stream(skill, "x.py") as another:
             assert isinstance(next(iter(another)), skilljail.Queued)
             assert len(owned_containers(engine_api, narrow.owner)) == 1
+    seen(how)
 
 
 # Request ids
 
 
-def test_a_request_id_runs_once(client: skilljail.Client, make_skill: MakeSkill) -> None:
-    """Case 86: again, with another body, and after its end."""
+@pytest.mark.attack(86, "a request id again", expected="refused")
+def test_a_request_id_runs_once(client: skilljail.Client, make_skill: MakeSkill, seen: Seen) -> None:
+    """Again, with another body, and after its end."""
     name = f"once-{secrets.token_hex(4)}"
     skill, other = make_skill({"x.py": "print('ran')"}), make_skill({"x.py": "print('another')"})
     result = client.run(skill, "x.py", request_id=name)
@@ -292,12 +312,14 @@ def test_a_request_id_runs_once(client: skilljail.Client, make_skill: MakeSkill)
     run = client.get_run(result.run_id)
     assert (run.request_id, run.state) == (name, RunState.FINISHED)
     assert [one.run_id for one in client.list_runs() if one.request_id == name] == [result.run_id]
+    seen(caught.value.reason)
 
 
+@pytest.mark.attack(86, "a request id twelve times at once", expected="one runs")
 def test_a_request_id_runs_once_however_many_ask_at_the_same_time(
-    client: skilljail.Client, make_skill: MakeSkill
+    client: skilljail.Client, make_skill: MakeSkill, seen: Seen
 ) -> None:
-    """Case 86: one is served, all others are told which."""
+    """One is served, all others are told which."""
     name = f"race-{secrets.token_hex(4)}"
     skill = make_skill({"x.py": "import time; time.sleep(0.5); print('ran')"})
 
@@ -312,15 +334,21 @@ def test_a_request_id_runs_once_however_many_ask_at_the_same_time(
     assert sorted(answer for answer, _ in answers) == ["ran"] + ["refused"] * 11
     assert len({run_id for _, run_id in answers}) == 1
     assert len([one for one in client.list_runs() if one.request_id == name]) == 1
+    seen(f"{[answer for answer, _ in answers].count('ran')} ran")
 
 
-def test_a_request_that_was_refused_did_not_use_up_its_id(client: skilljail.Client, make_skill: MakeSkill) -> None:
-    """Case 86: a mended request may keep its name."""
+@pytest.mark.attack(86, "a refused request's id again", expected="it runs")
+def test_a_request_that_was_refused_did_not_use_up_its_id(
+    client: skilljail.Client, make_skill: MakeSkill, seen: Seen
+) -> None:
+    """A mended request may keep its name."""
     name = f"mended-{secrets.token_hex(4)}"
     skill = make_skill({"x.py": "print('ran')"})
     with pytest.raises(skilljail.LimitAboveCeiling):
         client.run(skill, "x.py", request_id=name, limits=Limits(wall_seconds=1e6))
-    assert client.run(skill, "x.py", request_id=name).stdout == b"ran\n"
+    result = client.run(skill, "x.py", request_id=name)
+    assert result.stdout == b"ran\n"
+    seen(result.outcome)
 
 
 # Sandboxes and the engine
@@ -334,11 +362,12 @@ KILLS: dict[str, Callable[[docker.APIClient, str], object]] = {
 }
 
 
+@pytest.mark.attack(32, "a sandbox killed from outside", expected="SANDBOX_ERROR, no exit code")
 @pytest.mark.parametrize("how", KILLS)
 def test_a_sandbox_that_is_lost_has_no_exit_code(
-    client: skilljail.Client, daemon: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient, how: str
+    client: skilljail.Client, daemon: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient, how: str, seen: Seen
 ) -> None:
-    """Case 32: whoever takes it away; never an exit code that nobody gave."""
+    """Whoever takes it away; never an exit code that nobody gave."""
     with under_way(client, make_skill(SLEEP)) as stream:
         container = sandbox_of(engine_api, daemon)
         with contextlib.suppress(docker.errors.APIError):  # the daemon may be faster to remove it than the engine here
@@ -348,12 +377,14 @@ def test_a_sandbox_that_is_lost_has_no_exit_code(
     assert result.stdout == b"up\n"
     assert "lost" in result.message
     wait_until(lambda: owned_containers(engine_api, daemon.owner) == [], PROMPTLY_SECONDS)
+    seen(result.outcome, result.exit_code)
 
 
+@pytest.mark.attack(32, "a frozen sandbox", expected="WALL_TIMEOUT")
 def test_a_sandbox_that_is_frozen_does_not_evade_the_wall_time(
-    client: skilljail.Client, daemon: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient
+    client: skilljail.Client, daemon: Daemon, make_skill: MakeSkill, engine_api: docker.APIClient, seen: Seen
 ) -> None:
-    """Case 32: init cannot tell any more; the daemon's own clock does."""
+    """Init cannot tell any more; the daemon's own clock does."""
     with under_way(client, make_skill(SLEEP), limits=Limits(wall_seconds=2)) as stream:
         container = sandbox_of(engine_api, daemon)
         engine_api.pause(container)
@@ -362,6 +393,7 @@ def test_a_sandbox_that_is_frozen_does_not_evade_the_wall_time(
     assert (result.outcome, result.exit_code, result.stdout) == (Outcome.WALL_TIMEOUT, None, b"up\n")
     assert time.monotonic() - started < 2 + 2 * PROMPTLY_SECONDS
     wait_until(lambda: owned_containers(engine_api, daemon.owner) == [], PROMPTLY_SECONDS)
+    seen(result.outcome)
 
 
 class EngineProxy:
@@ -410,10 +442,11 @@ class EngineProxy:
             target.shutdown(socket.SHUT_WR)
 
 
+@pytest.mark.attack(32, "the engine goes away", expected="SANDBOX_ERROR, then ENGINE_UNAVAILABLE")
 def test_an_engine_that_goes_away_is_told_and_is_used_again_when_it_is_back(
-    make_skill: MakeSkill, engine_api: docker.APIClient, tmp_path: pathlib.Path
+    make_skill: MakeSkill, engine_api: docker.APIClient, tmp_path: pathlib.Path, seen: Seen
 ) -> None:
-    """Case 32: a run under way has no exit code, a new one is refused for now, and no sandbox is left."""
+    """A run under way has no exit code, a new one is refused for now, and no sandbox is left."""
     engine = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://")
     proxy = EngineProxy(tmp_path / "engine.sock", engine)
     proxy.open()
@@ -433,6 +466,7 @@ def test_an_engine_that_goes_away_is_told_and_is_used_again_when_it_is_back(
         own.stop()  # sweeps
         assert owned_containers(engine_api, own.owner) == []
     proxy.close()
+    seen(result.outcome)
 
 
 # Daemons
@@ -451,10 +485,11 @@ def left_containers(engine_api: docker.APIClient, *owners: str) -> Iterator[list
                 engine_api.remove_container(one, force=True)
 
 
+@pytest.mark.attack(31, "the daemon is killed", expected="its sandboxes die, the rest is swept")
 def test_a_daemon_that_is_killed_leaves_no_sandbox_and_finds_what_it_left(
-    make_skill: MakeSkill, engine_api: docker.APIClient, tmp_path: pathlib.Path
+    make_skill: MakeSkill, engine_api: docker.APIClient, tmp_path: pathlib.Path, seen: Seen
 ) -> None:
-    """Case 31: what runs dies by itself; what is left is removed at the next start, and nothing of anybody else's."""
+    """What runs dies by itself; what is left is removed at the next start, and nothing of anybody else's."""
     with contextlib.ExitStack() as stack:
         own = start_daemon(tmp_path)
         stack.callback(own.stop)
@@ -473,7 +508,9 @@ def test_a_daemon_that_is_killed_leaves_no_sandbox_and_finds_what_it_left(
         again = start_daemon(tmp_path)
         stack.callback(again.stop)
         assert again.owner == owner
-        assert owned_containers(engine_api, owner) == []
+        left = owned_containers(engine_api, owner)
+        assert left == []
+        seen(type(caught.value).__name__, f"{len(left)} left")
         assert engine_api.inspect_container(foreign)["Id"] == foreign
         another = stack.enter_context(skilljail.Client(again.address))
         with pytest.raises(skilljail.RunNotFound):
@@ -600,10 +637,12 @@ def test_a_page_token_that_was_not_given_out_is_refused(channel: grpc.Channel) -
         assert b"PAGE_TOKEN_INVALID" in dict(metadata)["grpc-status-details-bin"]
 
 
-def test_a_run_that_nobody_made_is_not_found(client: skilljail.Client) -> None:
-    """Case 87: to be asked for or cancelled."""
+@pytest.mark.attack(87, "a run that nobody made", expected="RUN_NOT_FOUND")
+def test_a_run_that_nobody_made_is_not_found(client: skilljail.Client, seen: Seen) -> None:
+    """To be asked for or cancelled."""
     for run_id in ("", "nothing", "../x", "0" * 32):
         with pytest.raises(skilljail.RunNotFound):
             client.get_run(run_id)
-        with pytest.raises(skilljail.RunNotFound):
+        with pytest.raises(skilljail.RunNotFound) as caught:
             client.cancel_run(run_id)
+        seen(caught.value.reason)

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 import skilljail
+from attack_table import Seen
 from harness import MakeSkill, running_daemon, wait_until
 from skilljail import Limits, Outcome, RunResult
 
@@ -40,16 +41,19 @@ def test_exit_code_137_is_not_taken_for_a_kill(client: skilljail.Client, make_sk
     assert (result.outcome, result.exit_code, result.signal) == (Outcome.EXITED, 137, None)
 
 
-def test_sleep_past_the_wall_time_is_wall_timeout(client: skilljail.Client, make_skill: MakeSkill) -> None:
+@pytest.mark.attack(16, "sleeping past the wall time", expected="WALL_TIMEOUT")
+def test_sleep_past_the_wall_time_is_wall_timeout(client: skilljail.Client, make_skill: MakeSkill, seen: Seen) -> None:
     result = run(client, make_skill, "import time; time.sleep(600)", Limits(wall_seconds=1))
     assert (result.outcome, result.exit_code) == (Outcome.WALL_TIMEOUT, None)
     assert result.stdout == b"partial\n"
     assert 1.0 <= result.usage.wall_seconds < 20
     assert "1 s (wall_time)" in result.message
+    seen(result.outcome)
 
 
+@pytest.mark.attack(22, 23, "ignored signals, detached children", expected="WALL_TIMEOUT")
 def test_ignored_signals_and_detached_children_do_not_outlive_the_wall_time(
-    client: skilljail.Client, make_skill: MakeSkill
+    client: skilljail.Client, make_skill: MakeSkill, seen: Seen
 ) -> None:
     script = """
 import os, signal, time
@@ -63,6 +67,7 @@ time.sleep(600)
 """
     result = run(client, make_skill, script, Limits(wall_seconds=1))
     assert (result.outcome, result.stdout) == (Outcome.WALL_TIMEOUT, b"partial\n")
+    seen(result.outcome)
 
 
 def test_a_stopped_script_does_not_evade_the_wall_time(client: skilljail.Client, make_skill: MakeSkill) -> None:
@@ -70,37 +75,46 @@ def test_a_stopped_script_does_not_evade_the_wall_time(client: skilljail.Client,
     assert (result.outcome, result.stdout) == (Outcome.WALL_TIMEOUT, b"partial\n")
 
 
-def test_a_busy_loop_is_cpu_timeout(client: skilljail.Client, make_skill: MakeSkill) -> None:
+@pytest.mark.attack(15, "a busy loop", expected="CPU_TIMEOUT")
+def test_a_busy_loop_is_cpu_timeout(client: skilljail.Client, make_skill: MakeSkill, seen: Seen) -> None:
     result = run(client, make_skill, "while True: pass", Limits(cpu_seconds=1, wall_seconds=100))
     assert (result.outcome, result.exit_code) == (Outcome.CPU_TIMEOUT, None)
     assert result.stdout == b"partial\n"
     assert result.usage.cpu_seconds is not None
     assert 1.0 <= result.usage.cpu_seconds < 20
+    seen(result.outcome)
 
 
-def test_cpu_time_of_all_processes_counts_together(client: skilljail.Client, make_skill: MakeSkill) -> None:
+@pytest.mark.attack(15, "a busy loop on all processors", expected="CPU_TIMEOUT")
+def test_cpu_time_of_all_processes_counts_together(client: skilljail.Client, make_skill: MakeSkill, seen: Seen) -> None:
     script = "import os\nfor _ in range(3): os.fork()\nwhile True: pass"
     result = run(client, make_skill, script, Limits(cpu_seconds=1, wall_seconds=100))
     assert result.outcome is Outcome.CPU_TIMEOUT
+    seen(result.outcome)
 
 
-def test_the_cpu_share_slows_the_script_down(client: skilljail.Client, make_skill: MakeSkill) -> None:
+@pytest.mark.attack(15, "a quarter of a processor", expected="throttled")
+def test_the_cpu_share_slows_the_script_down(client: skilljail.Client, make_skill: MakeSkill, seen: Seen) -> None:
     script = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
     result = run(client, make_skill, script, Limits(cpus=0.25))
     assert result.outcome is Outcome.EXITED
     assert result.usage.wall_seconds > 1.5
+    seen(result.outcome)
 
 
-def test_a_memory_bomb_is_oom_killed(client: skilljail.Client, make_skill: MakeSkill) -> None:
+@pytest.mark.attack(4, "a memory bomb", expected="OOM_KILLED")
+def test_a_memory_bomb_is_oom_killed(client: skilljail.Client, make_skill: MakeSkill, seen: Seen) -> None:
     result = run(client, make_skill, "held = [bytearray(1 << 20) for _ in range(1000)]", _memory(64))
     assert (result.outcome, result.exit_code) == (Outcome.OOM_KILLED, None)
     assert result.stdout == b"partial\n"
     assert result.usage.oom_kills == 1
     assert result.usage.peak_memory_bytes is not None
     assert 32 * MIB < result.usage.peak_memory_bytes <= 64 * MIB
+    seen(result.outcome, f"{result.usage.oom_kills} kill")
 
 
-def test_memory_of_many_processes_counts_together(client: skilljail.Client, make_skill: MakeSkill) -> None:
+@pytest.mark.attack(5, "memory spread over processes", expected="OOM_KILLED")
+def test_memory_of_many_processes_counts_together(client: skilljail.Client, make_skill: MakeSkill, seen: Seen) -> None:
     script = """
 import os, time
 for _ in range(8):
@@ -112,10 +126,14 @@ raise SystemExit(os.wait()[1] != 0)
     assert (result.outcome, result.exit_code) == (Outcome.OOM_KILLED, 1)
     assert result.usage.oom_kills is not None
     assert result.usage.oom_kills >= 1
+    seen(result.outcome)
 
 
+@pytest.mark.attack(6, "files in memory", expected="OOM_KILLED")
 @pytest.mark.parametrize("path", ["/work/tmp/fill", "/dev/shm/fill"])
-def test_files_in_memory_count_as_memory(client: skilljail.Client, make_skill: MakeSkill, path: str) -> None:
+def test_files_in_memory_count_as_memory(
+    client: skilljail.Client, make_skill: MakeSkill, path: str, seen: Seen
+) -> None:
     limits = Limits(memory_bytes=48 * MIB, disk_bytes=47 * MIB)
     script = f"""
 with open({path!r}, "wb") as file:
@@ -124,6 +142,7 @@ with open({path!r}, "wb") as file:
     result = run(client, make_skill, script, limits)
     assert result.outcome is Outcome.OOM_KILLED
     assert result.stdout == b"partial\n"
+    seen(result.outcome)
 
 
 def test_a_child_that_the_kernel_killed_for_memory_is_told_even_when_the_script_copes(
@@ -140,13 +159,15 @@ os.wait()
     assert result.usage.oom_kills == 1
 
 
-def test_too_many_processes_is_pids_limit(client: skilljail.Client, make_skill: MakeSkill) -> None:
+@pytest.mark.attack(3, "processes beyond the pids limit", expected="PIDS_LIMIT")
+def test_too_many_processes_is_pids_limit(client: skilljail.Client, make_skill: MakeSkill, seen: Seen) -> None:
     script = "import subprocess\nheld = [subprocess.Popen(['sleep', '30']) for _ in range(40)]"
     result = run(client, make_skill, script, Limits(pids=16))
     assert (result.outcome, result.exit_code) == (Outcome.PIDS_LIMIT, 1)
     assert b"BlockingIOError" in result.stderr
     assert result.usage.pids_limit_hits
     assert result.stdout == b"partial\n"
+    seen(result.outcome)
 
 
 def test_a_script_that_copes_with_the_pids_limit_goes_on(client: skilljail.Client, make_skill: MakeSkill) -> None:
@@ -163,7 +184,10 @@ except BlockingIOError:
     assert result.usage.pids_limit_hits
 
 
-def test_a_fork_bomb_is_pids_limit_long_before_the_wall_time(client: skilljail.Client, make_skill: MakeSkill) -> None:
+@pytest.mark.attack(1, "a fork bomb of its own processes", expected="PIDS_LIMIT")
+def test_a_fork_bomb_is_pids_limit_long_before_the_wall_time(
+    client: skilljail.Client, make_skill: MakeSkill, seen: Seen
+) -> None:
     script = """
 import os
 while True:
@@ -174,8 +198,10 @@ while True:
     assert (result.outcome, result.exit_code) == (Outcome.PIDS_LIMIT, None)
     assert result.usage.wall_seconds < 50
     assert result.stdout == b"partial\n"
+    seen(result.outcome)
 
 
+@pytest.mark.attack(9, "a full work directory", expected="DISK_LIMIT")
 @pytest.mark.parametrize(
     ("what", "script"),
     [
@@ -184,13 +210,14 @@ while True:
     ],
 )
 def test_a_full_work_directory_is_disk_limit(
-    client: skilljail.Client, make_skill: MakeSkill, what: str, script: str
+    client: skilljail.Client, make_skill: MakeSkill, what: str, script: str, seen: Seen
 ) -> None:
     result = run(client, make_skill, script, Limits(disk_bytes=4 * MIB, disk_inodes=256))
     assert (result.outcome, result.exit_code) == (Outcome.DISK_LIMIT, 1), what
     assert b"OSError" in result.stderr
     assert result.usage.disk_full
     assert result.stdout == b"partial\n"
+    seen(result.outcome)
 
 
 def test_a_file_beyond_the_size_of_the_work_directory_ends_by_the_kernels_signal(
@@ -203,7 +230,8 @@ def test_a_file_beyond_the_size_of_the_work_directory_ends_by_the_kernels_signal
     assert result.stdout == b"partial\n"
 
 
-def test_open_files_end_at_the_limit_inside(client: skilljail.Client, make_skill: MakeSkill) -> None:
+@pytest.mark.attack(17, "descriptors beyond the limit", expected="EMFILE")
+def test_open_files_end_at_the_limit_inside(client: skilljail.Client, make_skill: MakeSkill, seen: Seen) -> None:
     script = """
 held = []
 try:
@@ -213,14 +241,19 @@ except OSError as error:
 """
     result = run(client, make_skill, script, Limits(open_files=64))
     assert (result.outcome, result.stdout) == (Outcome.EXITED, b"partial\n24 61\n")
+    seen(result.outcome, f"errno {result.stdout_text.split()[1]}")
 
 
-def test_an_output_flood_is_output_limit_and_cut_exactly(client: skilljail.Client, make_skill: MakeSkill) -> None:
+@pytest.mark.attack(12, "a flood of output", expected="OUTPUT_LIMIT")
+def test_an_output_flood_is_output_limit_and_cut_exactly(
+    client: skilljail.Client, make_skill: MakeSkill, seen: Seen
+) -> None:
     result = run(client, make_skill, "while True: print('x' * 999)", Limits(output_bytes=100_000))
     assert (result.outcome, result.exit_code) == (Outcome.OUTPUT_LIMIT, None)
     assert len(result.stdout) == 100_000
     assert result.stdout.startswith(b"partial\nxxx")
     assert result.usage.output_truncated
+    seen(result.outcome)
 
 
 def test_output_of_exactly_the_limit_is_not_cut(client: skilljail.Client, make_skill: MakeSkill) -> None:
@@ -240,7 +273,10 @@ def test_cancel_run_is_cancelled(client: skilljail.Client, make_skill: MakeSkill
     assert result.stdout == b"partial\n"
 
 
-def test_a_caller_that_leaves_is_client_disconnected(client: skilljail.Client, make_skill: MakeSkill) -> None:
+@pytest.mark.attack(30, "a caller that leaves", expected="CLIENT_DISCONNECTED")
+def test_a_caller_that_leaves_is_client_disconnected(
+    client: skilljail.Client, make_skill: MakeSkill, seen: Seen
+) -> None:
     skill = make_skill({"scripts/x.py": "import os, time; os.write(1, b'partial\\n'); time.sleep(600)"})
     with client.stream(skill, "scripts/x.py") as stream:
         for event in stream:
@@ -252,6 +288,7 @@ def test_a_caller_that_leaves_is_client_disconnected(client: skilljail.Client, m
     assert result is not None
     assert (result.outcome, result.exit_code) == (Outcome.CLIENT_DISCONNECTED, None)
     assert result.usage.stdout_bytes == len(b"partial\n")
+    seen(result.outcome)
 
 
 def test_a_daemon_that_is_stopped_is_shutdown(make_skill: MakeSkill) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 import skilljail
+from attack_table import Seen
 from harness import INTERPRETERS, Daemon, MakeSkill, running_daemon
 from skilljail import Limits, Outcome
 from skilljail.v1 import script_runner_pb2, script_runner_pb2_grpc
@@ -28,18 +29,21 @@ HOSTILE_BYTES = {
 }
 
 
+@pytest.mark.attack(73, 74, 75, "output of any bytes", expected="the same bytes")
 @pytest.mark.parametrize("content", HOSTILE_BYTES.values(), ids=HOSTILE_BYTES.keys())
-def test_output_is_carried_byte_by_byte(attacks: Attacks, content: bytes) -> None:
-    """Cases 73, 74, 75: on both streams, unchanged, whatever it would do to a terminal."""
+def test_output_is_carried_byte_by_byte(attacks: Attacks, content: bytes, seen: Seen) -> None:
+    """On both streams, unchanged, whatever it would do to a terminal."""
     script = f"import os\nos.write(1, {content!r})\nos.write(2, {content[::-1]!r})\n"
     result = attacks.run(script)
     assert (result.outcome, result.exit_code) == (Outcome.EXITED, 0)
     assert (result.stdout, result.stderr) == (content, content[::-1])
     assert (result.usage.stdout_bytes, result.usage.stderr_bytes) == (len(content), len(content))
+    seen(result.outcome, f"{len(result.stdout)} bytes")
 
 
-def test_runs_at_the_same_time_keep_their_output_apart(attacks: Attacks) -> None:
-    """Case 85: each gets all of its own, and nothing else."""
+@pytest.mark.attack(85, "twelve runs at once", expected="each its own output")
+def test_runs_at_the_same_time_keep_their_output_apart(attacks: Attacks, seen: Seen) -> None:
+    """Each gets all of its own, and nothing else."""
     tokens = [secrets.token_hex(8) for _ in range(12)]
     skill = attacks.make_skill(
         {"x.py": "import sys\nfor _ in range(2000): print(sys.argv[1])\nopen(sys.argv[1], 'w').write(sys.argv[1])"}
@@ -51,6 +55,7 @@ def test_runs_at_the_same_time_keep_their_output_apart(attacks: Attacks) -> None
         assert (result.outcome, result.exit_code) == (Outcome.EXITED, 0)
         assert result.stdout == f"{token}\n".encode() * 2000
         assert {one.path: one.content for one in result.artifacts} == {token: token.encode()}
+    seen({one.outcome for one in results}, f"{len(results)} runs")
 
 
 PSEUDO = {"tmpfs", "proc", "sysfs", "devpts", "mqueue", "cgroup", "cgroup2", "devtmpfs", "ramfs"}
@@ -59,8 +64,9 @@ ENGINE_FILES = {"/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/run/.contai
 """What engines put into each container, each a file of its own, read-only here."""
 
 
-def test_the_mounts_tell_of_nothing_but_the_sandbox(attacks: Attacks, daemon: Daemon) -> None:
-    """Case 76: no folder of the host is mounted; what the engine itself puts there is in `docs/known-limits.md`."""
+@pytest.mark.attack(76, "/proc/self/mountinfo", expected="no folder of the host")
+def test_the_mounts_tell_of_nothing_but_the_sandbox(attacks: Attacks, daemon: Daemon, seen: Seen) -> None:
+    """No folder of the host is mounted; what the engine itself puts there is in `docs/known-limits.md`."""
     found = attacks.report("""
 import json
 mounts = [line.split(" - ") for line in open("/proc/self/mountinfo").read().splitlines()]
@@ -71,11 +77,13 @@ print(json.dumps([[*before.split()[4:6], after.split()[0], before + after] for b
     assert {path for path, options in own.items() if "rw" in options} == {"/work"}
     assert {path for path, _, kind, _ in found if kind not in PSEUDO} <= {"/"} | ENGINE_FILES
     assert str(daemon.directory) not in json.dumps(found)
+    seen(set(own) - ENGINE_FILES)
 
 
+@pytest.mark.attack(76, "variables, names and files of the host", expected="not there")
 @pytest.mark.parametrize("interpreter", INTERPRETERS)
-def test_nothing_names_the_daemon_or_its_host(attacks: Attacks, daemon: Daemon, interpreter: str) -> None:
-    """Case 76: neither variables, names, command lines nor files of /etc."""
+def test_nothing_names_the_daemon_or_its_host(attacks: Attacks, daemon: Daemon, interpreter: str, seen: Seen) -> None:
+    """Neither variables, names, command lines nor files of /etc."""
     script = """
 import json, os, pathlib, socket
 def text(path):
@@ -97,10 +105,12 @@ print(json.dumps({
     everything = json.dumps({name: value for name, value in found.items() if name != "command of init"})
     for secret in (str(daemon.directory), daemon.owner, "DOCKER", "SKILLJAIL"):
         assert secret not in everything, secret
+    seen(found["host"])
 
 
-def test_arguments_variables_and_input_are_passed_as_they_are(attacks: Attacks) -> None:
-    """Case 78: nothing is split, expanded, trimmed or interpreted; as large as they may be."""
+@pytest.mark.attack(78, "arguments with quotes, newlines, 100 kB", expected="passed literally")
+def test_arguments_variables_and_input_are_passed_as_they_are(attacks: Attacks, seen: Seen) -> None:
+    """Nothing is split, expanded, trimmed or interpreted; as large as they may be."""
     words = [
         "",
         " ",
@@ -129,10 +139,14 @@ print(json.dumps([sys.argv[1:], {name: os.environ.get(name) for name in json.loa
 """
     found = attacks.report(script, argv=words, env=variables | {"NAMES": json.dumps(list(variables))}, stdin=stdin)
     assert found == [words, variables, hashlib.sha256(stdin).hexdigest()]
+    seen(f"{len(found[0])} the same")
 
 
-def test_a_request_that_is_too_large_is_refused_and_others_are_served(attacks: Attacks, daemon: Daemon) -> None:
-    """Case 85: beyond each bound, and beyond what a message may be at all."""
+@pytest.mark.attack(85, "requests beyond each bound", expected="INVALID_ARGUMENT or RESOURCE_EXHAUSTED")
+def test_a_request_that_is_too_large_is_refused_and_others_are_served(
+    attacks: Attacks, daemon: Daemon, seen: Seen
+) -> None:
+    """Beyond each bound, and beyond what a message may be at all."""
     small = script_runner_pb2.RunScriptRequest(script_path="x.py")
     small.files.add(path="SKILL.md", content=b"---\nname: x\ndescription: x\n---\n")
     small.files.add(path="x.py", content=b"print(1)")
@@ -159,11 +173,13 @@ def test_a_request_that_is_too_large_is_refused_and_others_are_served(attacks: A
             with pytest.raises(grpc.RpcError) as caught:
                 next(stub.RunScript(request))
             assert caught.value.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED}
+            seen(caught.value.code().name)
     assert attacks.run("print('served')").stdout == b"served\n"
 
 
-def test_random_numbers_differ_from_run_to_run(attacks: Attacks) -> None:
-    """Case 83: the kernel's, and those that an interpreter seeds itself."""
+@pytest.mark.attack(83, "random numbers of three runs", expected="all different")
+def test_random_numbers_differ_from_run_to_run(attacks: Attacks, seen: Seen) -> None:
+    """The kernel's, and those that an interpreter seeds itself."""
     script = """
 import json, os, random, secrets, uuid
 print(json.dumps([os.urandom(16).hex(), secrets.token_hex(16), random.random(), str(uuid.uuid4()), hash("x"),
@@ -172,10 +188,12 @@ print(json.dumps([os.urandom(16).hex(), secrets.token_hex(16), random.random(), 
     runs = [attacks.report(script) for _ in range(3)]
     for values in zip(*runs, strict=True):
         assert len(set(values)) == 3
+        seen(f"{len(set(values))} different")
 
 
-def test_nothing_that_a_caller_sends_or_a_script_writes_is_logged(make_skill: MakeSkill) -> None:
-    """Case 81: not even at the most talkative level, and whatever goes wrong."""
+@pytest.mark.attack(81, "a secret in the daemon's log", expected="not there")
+def test_nothing_that_a_caller_sends_or_a_script_writes_is_logged(make_skill: MakeSkill, seen: Seen) -> None:
+    """Not even at the most talkative level, and whatever goes wrong."""
     marker = secrets.token_hex(12)
     script = f"""
 import os, sys
@@ -196,3 +214,4 @@ print(sys.stdin.read())
     assert log.count("run finished") == 3
     assert marker not in log
     assert marker.encode() in kept  # the skill itself is, of course
+    seen(f"{log.count(marker)} times")

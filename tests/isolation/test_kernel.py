@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from attack_table import Seen
 from harness import INTERPRETERS
 from skilljail import Outcome
 from skilljaild.engines.floor import container_floor
@@ -19,9 +20,10 @@ READ_STATUS = {
 REFUSED = {"EPERM", "ENOSYS"}
 
 
+@pytest.mark.attack(41, "capabilities, no_new_privs, seccomp", expected="none, 1, 2")
 @pytest.mark.parametrize("interpreter", INTERPRETERS)
-def test_a_script_has_no_privilege(attacks: Attacks, interpreter: str) -> None:
-    """Case 41, in the interpreter's own process."""
+def test_a_script_has_no_privilege(attacks: Attacks, interpreter: str, seen: Seen) -> None:
+    """In the interpreter's own process."""
     name, script = READ_STATUS[interpreter]
     result = attacks.run(script, name)
     assert (result.outcome, result.exit_code, result.stderr) == (Outcome.EXITED, 0, b"")
@@ -34,10 +36,12 @@ def test_a_script_has_no_privilege(attacks: Attacks, interpreter: str) -> None:
     expected |= {"NoNewPrivs": "1", "Seccomp": "2"}
     assert {name: status[name] for name in expected} == expected
     assert status["Groups"] in {"", user}
+    seen("CapBnd " + status["CapBnd"], "Seccomp " + status["Seccomp"])
 
 
-def test_no_identity_capability_or_priority_can_be_gained(attacks: Attacks) -> None:
-    """Cases 40, 41: from inside one's own process."""
+@pytest.mark.attack(40, 41, "becoming somebody else", expected="EPERM")
+def test_no_identity_capability_or_priority_can_be_gained(attacks: Attacks, seen: Seen) -> None:
+    """From inside one's own process."""
     found = attacks.report("""
 import ctypes, json, os
 from attempt import attempt
@@ -64,11 +68,13 @@ print(json.dumps({
         "priority": "EACCES",
         "real time": "EPERM",
     }
+    seen(found)
 
 
+@pytest.mark.attack(40, "setuid files and file capabilities", expected="none; nosuid")
 @pytest.mark.parametrize("interpreter", INTERPRETERS)
-def test_no_file_of_an_image_gives_privilege(attacks: Attacks, interpreter: str) -> None:
-    """Case 40: nothing setuid, setgid or with capabilities, and a mount that ignores such bits."""
+def test_no_file_of_an_image_gives_privilege(attacks: Attacks, interpreter: str, seen: Seen) -> None:
+    """Nothing setuid, setgid or with capabilities, and a mount that ignores such bits."""
     script = """
 import json, os, stat
 from walk import everything
@@ -80,11 +86,14 @@ for path in everything("/"):
 flags = os.statvfs("/work").f_flag
 print(json.dumps({"found": found, "nosuid": bool(flags & os.ST_NOSUID), "nodev": bool(flags & os.ST_NODEV)}))
 """
-    assert attacks.report(script, interpreter) == {"found": [], "nosuid": True, "nodev": True}
+    found = attacks.report(script, interpreter)
+    assert found == {"found": [], "nosuid": True, "nodev": True}
+    seen(found["found"], "nosuid")
 
 
-def test_only_local_tcp_and_udp_sockets_can_be_made(attacks: Attacks) -> None:
-    """Case 34: AF_ALG, AF_VSOCK, AF_NETLINK, AF_PACKET, AF_RXRPC, AF_KEY and all others; raw sockets, ICMP, SCTP."""
+@pytest.mark.attack(34, "every socket family, type and protocol", expected="EAFNOSUPPORT but for local, TCP, UDP")
+def test_only_local_tcp_and_udp_sockets_can_be_made(attacks: Attacks, seen: Seen) -> None:
+    """AF_ALG, AF_VSOCK, AF_NETLINK, AF_PACKET, AF_RXRPC, AF_KEY and all others; raw sockets, ICMP, SCTP."""
     found = attacks.report("""
 import errno, json, socket
 opened, errors = [], set()
@@ -116,10 +125,12 @@ print(json.dumps({"opened": opened, "protocols": protocols, "errors": sorted(err
     ]
     assert "EAFNOSUPPORT" in found["errors"]
     assert "EMFILE" not in found["errors"]
+    seen(found["errors"])
 
 
-def test_the_upper_half_of_an_argument_does_not_hide_the_lower_one(attacks: Attacks) -> None:
-    """Cases 34, 52: the kernel looks at 32 bits of a family or a request; so must the filter."""
+@pytest.mark.attack(34, 52, "a family hidden behind the upper 32 bits", expected="EAFNOSUPPORT, EPERM")
+def test_the_upper_half_of_an_argument_does_not_hide_the_lower_one(attacks: Attacks, seen: Seen) -> None:
+    """The kernel looks at 32 bits of a family or a request; so must the filter."""
     found = attacks.report("""
 import json
 from kernel import call
@@ -132,10 +143,12 @@ print(json.dumps({
 }))
 """)
     assert found == {"AF_ALG": "EAFNOSUPPORT", "AF_NETLINK": "EAFNOSUPPORT", "TIOCSTI": "EPERM", "TIOCLINUX": "EPERM"}
+    seen(found)
 
 
-def test_no_call_of_the_32_bit_entry_is_answered(attacks: Attacks) -> None:
-    """Case 34: on x86_64 a 64-bit program reaches the 32-bit calls, socketcall among them, through int 0x80."""
+@pytest.mark.attack(34, "int 0x80 and x32", expected="SIGSYS")
+def test_no_call_of_the_32_bit_entry_is_answered(attacks: Attacks, seen: Seen) -> None:
+    """On x86_64 a 64-bit program reaches the 32-bit calls, socketcall among them, through int 0x80."""
     found = attacks.report("""
 import ctypes, json, mmap, os, platform, signal, sys
 # push rbx; mov eax, 20 (getpid); int 0x80; pop rbx; ret
@@ -157,10 +170,12 @@ print(json.dumps(found))
 """)
     # x32 is not in most kernels: then the call has no number, which is as good as being killed.
     assert found in ({}, {"int 0x80": "SIGSYS", "x32": "SIGSYS"}, {"int 0x80": "SIGSYS", "x32": "exited 43"})
+    seen(found)
 
 
-def test_a_32_bit_program_does_not_run(attacks: Attacks) -> None:
-    """Case 34: i386 on x86_64, ARM on aarch64."""
+@pytest.mark.attack(34, "a 32-bit program", expected="SIGSYS")
+def test_a_32_bit_program_does_not_run(attacks: Attacks, seen: Seen) -> None:
+    """I386 on x86_64, ARM on aarch64."""
     found = attacks.report("""
 import json, pathlib, signal, subprocess
 from elf32 import STATUS, write_program
@@ -174,6 +189,7 @@ else:
     print(json.dumps("it ran" if status == STATUS else signal.Signals(-status).name))
 """)
     assert found in {"SIGSYS", "Exec format error"}
+    seen(found)
 
 
 FORBIDDEN = (
@@ -197,8 +213,9 @@ FORBIDDEN = (
 )
 
 
-def test_calls_that_reach_beyond_a_script_are_refused(attacks: Attacks) -> None:
-    """Cases 36, 37, 38, 39: whatever their arguments; the kernel itself would complain about these first."""
+@pytest.mark.attack(36, 37, 38, 39, "calls that reach beyond a script", expected="EPERM or ENOSYS")
+def test_calls_that_reach_beyond_a_script_are_refused(attacks: Attacks, seen: Seen) -> None:
+    """Whatever their arguments; the kernel itself would complain about these first."""
     script = """
 import json, sys
 from kernel import call
@@ -207,10 +224,12 @@ print(json.dumps({name: call(name) for name in sys.argv[1:]}))
     found = attacks.report(script, argv=FORBIDDEN)
     assert set(found) == set(FORBIDDEN)
     assert {name: answer for name, answer in found.items() if answer not in REFUSED | {"none"}} == {}
+    seen(found)
 
 
-def test_no_namespace_can_be_made_or_entered(attacks: Attacks) -> None:
-    """Case 38: each kind by itself, by every call that takes one."""
+@pytest.mark.attack(38, "unshare, setns and clone of each namespace", expected="EPERM")
+def test_no_namespace_can_be_made_or_entered(attacks: Attacks, seen: Seen) -> None:
+    """Each kind by itself, by every call that takes one."""
     found = attacks.report("""
 import json, os, signal
 from kernel import call
@@ -231,10 +250,12 @@ print(json.dumps(found))
 """)
     assert len(found) == 24
     assert {name: answer for name, answer in found.items() if answer != "EPERM"} == {}
+    seen(found)
 
 
-def test_nothing_can_be_mounted_by_a_program_either(attacks: Attacks) -> None:
-    """Case 37: with the tools of the image."""
+@pytest.mark.attack(37, "mount, nsenter, chroot and the like", expected="each fails")
+def test_nothing_can_be_mounted_by_a_program_either(attacks: Attacks, seen: Seen) -> None:
+    """With the tools of the image."""
     script = """
 for command in "mount -t tmpfs x /work/tmp" "mount --bind /work /mnt" "umount /work" "unshare -Ur true" \\
     "unshare -m true" "nsenter -t 1 -m true" "chroot /work true" "pivot_root /work /work/tmp" "dmesg" \\
@@ -246,10 +267,12 @@ exit 0
 """
     result = attacks.run(script, "x.sh")
     assert (result.outcome, result.exit_code, result.stdout, result.stderr) == (Outcome.EXITED, 0, b"", b"")
+    seen(result.outcome, result.stdout_text or "none worked")
 
 
-def test_no_device_can_be_made_or_opened_but_the_harmless_ones(attacks: Attacks) -> None:
-    """Case 48: /dev/mem, /dev/kmsg, /dev/fuse, /dev/kvm, disks, and nodes of one's own."""
+@pytest.mark.attack(48, "making and finding devices", expected="EPERM")
+def test_no_device_can_be_made_or_opened_but_the_harmless_ones(attacks: Attacks, seen: Seen) -> None:
+    """/dev/mem, /dev/kmsg, /dev/fuse, /dev/kvm, disks, and nodes of one's own."""
     found = attacks.report("""
 import json, os, stat
 from attempt import attempt
@@ -277,10 +300,12 @@ print(json.dumps({"made": made, "nodes": nodes}))
         "/dev/tty": "5:0",
         "/dev/pts/ptmx": "5:2",
     }
+    seen(found["made"])
 
 
-def test_what_the_kernel_offers_to_write_cannot_be_written(attacks: Attacks) -> None:
-    """Cases 42, 44: every file below /proc and /sys: sysctls, sysrq, uevent_helper and cgroups among them."""
+@pytest.mark.attack(42, 44, "writing /proc and /sys", expected="no file opens")
+def test_what_the_kernel_offers_to_write_cannot_be_written(attacks: Attacks, seen: Seen) -> None:
+    """Every file below /proc and /sys: sysctls, sysrq, uevent_helper and cgroups among them."""
     found = attacks.report("""
 import json, os, re
 opened, looked = [], set()
@@ -302,10 +327,12 @@ print(json.dumps({"opened": opened, "dangerous": "/proc/sys/kernel/core_pattern"
     assert found["opened"] == []
     assert found["dangerous"]
     assert found["looked"] > 1_000
+    seen(f"{len(found['opened'])} opened")
 
 
-def test_what_the_kernel_tells_of_the_host_is_masked(attacks: Attacks) -> None:
-    """Case 43: what the floor names is empty; what is root's alone, and the memory's addresses, cannot be read."""
+@pytest.mark.attack(43, "/proc/kcore, keys, firmware, powercap", expected="empty or closed")
+def test_what_the_kernel_tells_of_the_host_is_masked(attacks: Attacks, seen: Seen) -> None:
+    """What the floor names is empty; what is root's alone, and the memory's addresses, cannot be read."""
     script = """
 import glob, json, os, sys
 def content(path):
@@ -336,10 +363,12 @@ print(json.dumps(found))
     assert {path: content for path, content in found["masked"].items() if content} == {}
     assert found["refused"] == []
     assert found["addresses"] == ["00000000-00000000"]
+    seen(found["refused"])
 
 
-def test_cgroups_can_be_neither_written_nor_left(attacks: Attacks) -> None:
-    """Case 44: CVE-2022-0492; and what is seen of them names nothing of the host."""
+@pytest.mark.attack(44, "release_agent, mounting cgroups", expected="EROFS, EACCES, EPERM")
+def test_cgroups_can_be_neither_written_nor_left(attacks: Attacks, seen: Seen) -> None:
+    """CVE-2022-0492; and what is seen of them names nothing of the host."""
     found = attacks.report("""
 import json, os
 from attempt import attempt
@@ -362,3 +391,4 @@ print(json.dumps({
     assert found["mounted"] == ["EPERM", "EPERM"]
     # Podman has no cgroup namespace on cgroup v1: it shows a name that it gave itself.
     assert all(re.fullmatch(r"/|(/libpod_parent)?/libpod-[0-9a-f]{64}", path) for path in found["own"])
+    seen(found["made"], found["agents"], found["mounted"])

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from attack_table import Seen
 from skilljail import Limits, Outcome
 
 from isolation.attacks import Attacks
@@ -50,8 +51,9 @@ def host_listener() -> Iterator[tuple[socket.socket, list[str]]]:
         yield server, sorted(addresses)
 
 
-def test_there_is_no_interface_but_loopback(attacks: Attacks) -> None:
-    """Case 53: by every list that the kernel keeps; and none can be made, changed or given an address or a route."""
+@pytest.mark.attack(53, "interfaces, routes, changing them", expected="lo alone, EPERM")
+def test_there_is_no_interface_but_loopback(attacks: Attacks, seen: Seen) -> None:
+    """By every list that the kernel keeps; and none can be made, changed or given an address or a route."""
     found = attacks.report("""
 import fcntl, json, os, socket, struct
 from attempt import attempt
@@ -90,10 +92,12 @@ print(json.dumps({
         assert found[name] == "EPERM", name
     assert found["tun"] == "ENOENT"
     assert found["device"] in {"ENODEV", "EPERM"}
+    seen(found["interfaces"], found["SIOCADDRT"])
 
 
-def test_nobody_can_be_reached_and_that_shows_at_once(attacks: Attacks) -> None:
-    """Cases 50, 53, 54, 57: TCP and UDP to metadata services, the host, gateways, the internet, in many spellings."""
+@pytest.mark.attack(50, 53, 54, 57, "TCP and UDP to everywhere", expected="no route")
+def test_nobody_can_be_reached_and_that_shows_at_once(attacks: Attacks, seen: Seen) -> None:
+    """TCP and UDP to metadata services, the host, gateways, the internet, in many spellings."""
     script = """
 import errno, json, socket, sys, time
 from attempt import attempt
@@ -128,10 +132,12 @@ print(json.dumps({"found": found, "seconds": time.monotonic() - started}))
     nowhere = UNREACHABLE | {"EINVAL"}
     assert {name: answers for name, answers in found["found"].items() if not set(answers) <= nowhere} == {}
     assert found["seconds"] < AT_ONCE_SECONDS
+    seen({answer for answers in found["found"].values() for answer in answers})
 
 
-def test_no_name_is_resolved_and_that_shows_at_once(attacks: Attacks) -> None:
-    """Cases 53, 54, 55: by the C library, by /etc/hosts, and by a query of one's own."""
+@pytest.mark.attack(53, 54, 55, "resolving names", expected="refused")
+def test_no_name_is_resolved_and_that_shows_at_once(attacks: Attacks, seen: Seen) -> None:
+    """By the C library, by /etc/hosts, and by a query of one's own."""
     found = attacks.report(
         """
 import json, socket, time
@@ -158,6 +164,7 @@ print(json.dumps({
     assert found["seconds"] < AT_ONCE_SECONDS
     assert found["resolvers"] == []
     assert set(found["hosts"]) <= {"127.0.0.1", "::1", "fe00::0", "ff00::0", "ff02::1", "ff02::2"}
+    seen(found["names"])
 
 
 CLIENTS = {
@@ -196,18 +203,21 @@ CLIENTS = {
 }
 
 
+@pytest.mark.attack(53, 54, 57, "the interpreters' own clients", expected="refused")
 @pytest.mark.parametrize("interpreter", CLIENTS)
-def test_the_clients_of_an_interpreter_reach_nobody_either(attacks: Attacks, interpreter: str) -> None:
-    """Cases 53, 54, 57: HTTP, DNS, TCP, UDP and ping in the interpreter's own way, without waiting for a timeout."""
+def test_the_clients_of_an_interpreter_reach_nobody_either(attacks: Attacks, interpreter: str, seen: Seen) -> None:
+    """HTTP, DNS, TCP, UDP and ping in the interpreter's own way, without waiting for a timeout."""
     name, script, tries = CLIENTS[interpreter]
     result = attacks.run(script, name, limits=LONG)
     assert (result.outcome, result.exit_code) == (Outcome.EXITED, 0)
     assert result.stdout_text.split() == ["refused"] * tries
     assert result.usage.wall_seconds < AT_ONCE_SECONDS
+    seen(result.stdout_text.split())
 
 
-def test_proxy_variables_open_no_way(attacks: Attacks) -> None:
-    """Case 60: set or not, there is no route."""
+@pytest.mark.attack(60, "proxy variables set and unset", expected="no route")
+def test_proxy_variables_open_no_way(attacks: Attacks, seen: Seen) -> None:
+    """Set or not, there is no route."""
     script = """
 import json, os, urllib.request
 def fetch():
@@ -219,13 +229,16 @@ print(json.dumps([*found, fetch()]))
 """
     with host_listener() as (server, addresses):
         proxy = f"http://{addresses[-1]}:{server.getsockname()[1]}"
-        assert attacks.report(script, env={"HTTP_PROXY": proxy, "http_proxy": proxy}) == ["refused", "refused"]
+        found = attacks.report(script, env={"HTTP_PROXY": proxy, "http_proxy": proxy})
+        assert found == ["refused", "refused"]
         with pytest.raises(BlockingIOError):
             server.accept()
+    seen(found)
 
 
-def test_a_script_has_a_loopback_of_its_own(attacks: Attacks) -> None:
-    """Case 53: programs that speak to themselves work."""
+@pytest.mark.attack(53, "a script that speaks to itself", expected="works")
+def test_a_script_has_a_loopback_of_its_own(attacks: Attacks, seen: Seen) -> None:
+    """Programs that speak to themselves work."""
     found = attacks.report("""
 import json, socket
 with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as near:
@@ -235,10 +248,12 @@ with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(
     far.close()
 """)
     assert found == "hello"
+    seen(found)
 
 
-def test_the_abstract_sockets_of_the_host_are_not_there(attacks: Attacks) -> None:
-    """Case 51: CVE-2020-15257; neither those of the host nor those of another sandbox."""
+@pytest.mark.attack(51, "abstract sockets of the host", expected="ECONNREFUSED")
+def test_the_abstract_sockets_of_the_host_are_not_there(attacks: Attacks, seen: Seen) -> None:
+    """CVE-2020-15257; neither those of the host nor those of another sandbox."""
     script = """
 import json, socket, sys
 from attempt import attempt
@@ -253,10 +268,12 @@ print(json.dumps({
         server.listen()
         found = attacks.report(script, argv=["skilljail-test-of-the-host"])
     assert found == {"connect": ["ECONNREFUSED"] * 3, "listed": []}
+    seen(found["connect"])
 
 
-def test_two_sandboxes_cannot_reach_each_other(attacks: Attacks) -> None:
-    """Case 61: on no address that either has."""
+@pytest.mark.attack(61, "another sandbox's ports and sockets", expected="unreachable")
+def test_two_sandboxes_cannot_reach_each_other(attacks: Attacks, seen: Seen) -> None:
+    """On no address that either has."""
     server = """
 import socket, time
 held = [socket.create_server(("", port)) for port in range(47000, 47010)]
@@ -275,4 +292,6 @@ answers.add(attempt(lambda: socket.socket(socket.AF_UNIX).connect("\\0of-another
 print(json.dumps(sorted(answers)))
 """
     with attacks.under_way(server):
-        assert set(attacks.report(client)) <= UNREACHABLE
+        found = attacks.report(client)
+        assert set(found) <= UNREACHABLE
+        seen(found)

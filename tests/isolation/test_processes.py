@@ -1,6 +1,8 @@
 """Processes: init is out of a script's reach, and whatever a script starts ends with it."""
 
 import docker
+import pytest
+from attack_table import Seen
 from conformance.processes import Sleeper
 from harness import Daemon, owned_containers, wait_until
 from skilljail import Limits, Outcome
@@ -10,8 +12,9 @@ from isolation.attacks import Attacks
 NO_ACCESS = {"EACCES", "EPERM", "ENOSYS"}
 
 
-def test_no_signal_harms_init(attacks: Attacks) -> None:
-    """Case 26: every signal, by every call that sends one; SIGKILL and SIGSTOP among them."""
+@pytest.mark.attack(26, "every signal to init", expected="it goes on")
+def test_no_signal_harms_init(attacks: Attacks, seen: Seen) -> None:
+    """Every signal, by every call that sends one; SIGKILL and SIGSTOP among them."""
     script = """
 import ctypes, fcntl, os, signal, socket
 from kernel import call
@@ -45,17 +48,21 @@ raise SystemExit(3)
     assert (result.outcome, result.exit_code, result.signal) == (Outcome.EXITED, 3, None)
     assert (result.stdout, result.stderr) == (b"still here\n", b"")
     assert [one.content for one in result.artifacts] == [b"still served"]
+    seen(result.outcome, result.exit_code)
 
 
-def test_killing_everybody_kills_nobody_but_its_own(attacks: Attacks) -> None:
-    """Case 25: `kill -9 -1`; bash survives its own call, and init everything."""
+@pytest.mark.attack(25, "kill -9 -1", expected="only its own processes")
+def test_killing_everybody_kills_nobody_but_its_own(attacks: Attacks, seen: Seen) -> None:
+    """`kill -9 -1`; bash survives its own call, and init everything."""
     script = "sleep 600 & sleep 600 & kill -9 -1; wait; kill -9 1; echo survived; exit 5"
     result = attacks.run(script, "x.sh")
     assert (result.outcome, result.exit_code, result.stdout) == (Outcome.EXITED, 5, b"survived\n")
+    seen(result.outcome, result.exit_code)
 
 
-def test_stopped_children_do_not_hold_up_the_end(attacks: Attacks) -> None:
-    """Cases 23, 25: SIGSTOP to all siblings, whose own stopped children ignore everything."""
+@pytest.mark.attack(23, 25, "stopped children that ignore signals", expected="the run ends")
+def test_stopped_children_do_not_hold_up_the_end(attacks: Attacks, seen: Seen) -> None:
+    """SIGSTOP to all siblings, whose own stopped children ignore everything."""
     script = """
 import os, signal, time
 for _ in range(20):
@@ -71,10 +78,75 @@ print("stopped")
     result = attacks.run(script)
     assert (result.outcome, result.exit_code, result.stdout) == (Outcome.EXITED, 0, b"stopped\n")
     assert result.usage.wall_seconds < 20
+    seen(result.outcome, result.exit_code)
 
 
-def test_init_can_be_neither_read_nor_traced(attacks: Attacks) -> None:
-    """Cases 26, 45, 76, 77: memory, environment, descriptors, program, root, namespaces of PID 1."""
+DEAF = {
+    "python": (
+        "x.py",
+        "import signal, time\nfor number in range(1, 65):\n    try: signal.signal(number, signal.SIG_IGN)\n"
+        "    except (OSError, ValueError): pass\nprint('deaf', flush=True)\nwhile True: time.sleep(600)\n",
+    ),
+    "node": (
+        "x.js",
+        "for (const one of Object.keys(require('os').constants.signals)) {\n"
+        "  try { process.on(one, () => 0); } catch { }\n}\n"
+        "require('fs').writeSync(1, 'deaf\\n');\nsetInterval(() => 0, 1000);\n",
+    ),
+    "bash": ("x.sh", "trap '' $(seq 1 64)\necho deaf\nwhile :; do sleep 600; done\n"),
+    "pwsh": (
+        "x.ps1",
+        "$held = foreach ($one in 'SIGTERM', 'SIGINT', 'SIGQUIT', 'SIGHUP') {\n"
+        "  [Runtime.InteropServices.PosixSignalRegistration]::Create($one,\n"
+        "    [Action[Runtime.InteropServices.PosixSignalContext]] { param($context) $context.Cancel = $true })\n}\n"
+        "[Console]::Out.WriteLine('deaf')\nwhile ($true) { Start-Sleep -Seconds 600 }\n",
+    ),
+}
+
+
+@pytest.mark.attack(16, 23, "ignored signals in each interpreter", expected="WALL_TIMEOUT, CANCELLED")
+@pytest.mark.parametrize("interpreter", DEAF)
+def test_a_script_that_hears_no_signal_ends_all_the_same(attacks: Attacks, interpreter: str, seen: Seen) -> None:
+    """At its time, and when its caller wants."""
+    name, script = DEAF[interpreter]
+    result = attacks.run(script, name, limits=Limits(wall_seconds=6 if interpreter == "pwsh" else 2))
+    assert (result.outcome, result.exit_code, result.signal) == (Outcome.WALL_TIMEOUT, None, 9)
+    assert (result.stdout, result.stderr) == (b"deaf\n", b"")
+    with attacks.under_way(script, name) as stream:
+        stream.cancel()
+        cancelled = stream.wait()
+    assert (cancelled.outcome, cancelled.exit_code, cancelled.stdout) == (Outcome.CANCELLED, None, b"deaf\n")
+    seen(result.outcome, cancelled.outcome)
+
+
+KILLERS = {
+    "node": (
+        "x.js",
+        "for (const target of [1, -1]) for (const name of ['SIGKILL', 'SIGSTOP', 'SIGTERM'])\n"
+        "  try { process.kill(target, target < 0 ? 0 : name); } catch { }\nconsole.log('survived');\n",
+    ),
+    "bash": ("x.sh", "for name in KILL STOP TERM INT HUP QUIT; do kill -$name 1; done\necho survived\n"),
+    "pwsh": (
+        "x.ps1",
+        "try { Stop-Process -Id 1 -Force -ErrorAction Stop } catch { }\n"
+        "try { [Diagnostics.Process]::GetProcessById(1).Kill($true) } catch { }\n"
+        "/usr/bin/bash -c 'kill -9 1; kill -STOP 1'\n[Console]::Out.WriteLine('survived')\n",
+    ),
+}
+
+
+@pytest.mark.attack(25, 26, "killing init in each interpreter's way", expected="it goes on")
+@pytest.mark.parametrize("interpreter", KILLERS)
+def test_an_interpreter_cannot_kill_init_either(attacks: Attacks, interpreter: str, seen: Seen) -> None:
+    name, script = KILLERS[interpreter]
+    result = attacks.run(script, name)
+    assert (result.outcome, result.exit_code, result.stdout) == (Outcome.EXITED, 0, b"survived\n")
+    seen(result.outcome, result.stdout_text.strip())
+
+
+@pytest.mark.attack(26, 45, 76, 77, "reading and tracing init", expected="EACCES or EPERM")
+def test_init_can_be_neither_read_nor_traced(attacks: Attacks, seen: Seen) -> None:
+    """Memory, environment, descriptors, program, root, namespaces of PID 1."""
     found = attacks.report("""
 import json, os
 from attempt import attempt
@@ -113,10 +185,12 @@ print(json.dumps(found))
     told = {name: answer for name, answer in found.items() if answer not in closed}
     # Names of descriptors, and whether it waits, say nothing.
     assert {name for name in told if name not in {"list fdinfo", "read wchan"}} == set()
+    seen({answer for answer in found.values() if answer in closed})
 
 
-def test_no_call_reaches_init(attacks: Attacks) -> None:
-    """Case 26: calls that ask only for the same user, and steer another process: its limits, its turn to run."""
+@pytest.mark.attack(26, "limits, priority, affinity of init", expected="EPERM or ENOSYS")
+def test_no_call_reaches_init(attacks: Attacks, seen: Seen) -> None:
+    """Calls that ask only for the same user, and steer another process: its limits, its turn to run."""
     found = attacks.report("""
 import ctypes, json, os, resource
 from attempt import attempt
@@ -141,10 +215,12 @@ print(json.dumps({"refused": found, "nice": nice}))
 """)
     assert {name: answer for name, answer in found["refused"].items() if answer not in NO_ACCESS} == {}
     assert found["nice"] == 0
+    seen(found["refused"])
 
 
-def test_a_script_that_breaks_init_gets_no_exit_code(attacks: Attacks) -> None:
-    """Case 26: if a script found a way, its caller must be told; here its limits are tried."""
+@pytest.mark.attack(26, "init's limits taken to nothing", expected="no false exit code")
+def test_a_script_that_breaks_init_gets_no_exit_code(attacks: Attacks, seen: Seen) -> None:
+    """If a script found a way, its caller must be told; here its limits are tried."""
     script = """
 import resource, time
 print("before")
@@ -157,10 +233,11 @@ time.sleep(1.5)
     assert result.stdout == b"before\n"
     assert (result.outcome, result.exit_code) in {(Outcome.EXITED, 0), (Outcome.SANDBOX_ERROR, None)}
     assert result.usage.wall_seconds < 50
+    seen(result.outcome, result.exit_code)
 
 
-def test_a_script_has_its_three_descriptors_and_a_session_without_terminal(attacks: Attacks) -> None:
-    """Cases 52, 77."""
+@pytest.mark.attack(52, 77, "inherited descriptors, a terminal", expected="0, 1, 2; ENXIO")
+def test_a_script_has_its_three_descriptors_and_a_session_without_terminal(attacks: Attacks, seen: Seen) -> None:
     found = attacks.report("""
 import fcntl, json, os
 from attempt import attempt
@@ -182,10 +259,12 @@ print(json.dumps({
         "session": True,
         "inject": ["EPERM"] * 6,
     }
+    seen(found["descriptors"], found["/dev/tty"])
 
 
-def test_a_terminal_of_ones_own_is_no_way_to_inject_either(attacks: Attacks) -> None:
-    """Case 52: CVE-2017-5226. A pseudo-terminal may be made; nothing types into it but its master."""
+@pytest.mark.attack(52, "TIOCSTI on a terminal of one's own", expected="EPERM")
+def test_a_terminal_of_ones_own_is_no_way_to_inject_either(attacks: Attacks, seen: Seen) -> None:
+    """CVE-2017-5226. A pseudo-terminal may be made; nothing types into it but its master."""
     found = attacks.report("""
 import json, os
 from kernel import call
@@ -193,12 +272,14 @@ master, slave = os.openpty()
 print(json.dumps([call("ioctl", fd, request, b"x") for fd in (master, slave) for request in (0x5412, 0x541C)]))
 """)
     assert found == ["EPERM"] * 4
+    seen(found)
 
 
+@pytest.mark.attack(22, "double fork, setsid, no streams", expected="dead with the run")
 def test_a_daemonized_child_is_dead_on_the_host_when_the_run_is_over(
-    attacks: Attacks, daemon: Daemon, engine_api: docker.APIClient
+    attacks: Attacks, daemon: Daemon, engine_api: docker.APIClient, seen: Seen
 ) -> None:
-    """Case 22: double fork, a session of its own, every signal ignored, no stream kept; looked for from the host."""
+    """Double fork, a session of its own, every signal ignored, no stream kept; looked for from the host."""
     script = """
 import os, signal, sys, time
 if os.fork() == 0:
@@ -221,10 +302,12 @@ time.sleep(4)
     assert not sleeper.sleeps
     assert (result.outcome, result.exit_code, result.stdout) == (Outcome.EXITED, 0, b"daemonized\n")
     assert owned_containers(engine_api, daemon.owner) == []
+    seen(result.outcome, "alive" if sleeper.sleeps else "dead")
 
 
-def test_a_child_that_is_cloned_as_a_sibling_is_nobody_special(attacks: Attacks) -> None:
-    """Case 33: CLONE_PARENT makes a child of init; neither its end nor its status is the script's."""
+@pytest.mark.attack(33, "CLONE_PARENT", expected="its end is not the script's")
+def test_a_child_that_is_cloned_as_a_sibling_is_nobody_special(attacks: Attacks, seen: Seen) -> None:
+    """CLONE_PARENT makes a child of init; neither its end nor its status is the script's."""
     script = """
 import os, signal, time
 from kernel import call
@@ -244,10 +327,12 @@ if call("clone", signal.SIGKILL) == "done 0":
     assert (result.outcome, result.exit_code, result.signal) == (Outcome.SIGNALED, None, 9)
     result = attacks.run(script.partition("# A thread")[0] + "time.sleep(0.3)\nprint('end')\nraise SystemExit(7)\n")
     assert (result.outcome, result.exit_code, result.stdout, result.stderr) == (Outcome.EXITED, 7, b"end\n", b"")
+    seen(result.outcome, result.exit_code)
 
 
-def test_a_child_may_be_traced_by_nobody(attacks: Attacks) -> None:
-    """Cases 33, 36: not even by its parent, and its memory is its own."""
+@pytest.mark.attack(33, 36, "tracing one's own child", expected="EPERM")
+def test_a_child_may_be_traced_by_nobody(attacks: Attacks, seen: Seen) -> None:
+    """Not even by its parent, and its memory is its own."""
     found = attacks.report("""
 import ctypes, json, os, time
 from attempt import attempt
@@ -268,10 +353,12 @@ print(json.dumps({
 os.kill(pid, 9)
 """)
     assert found == dict.fromkeys(("attach", "seize", "be traced", "read", "write", "descriptor"), "EPERM")
+    seen(found)
 
 
-def test_orphans_are_buried(attacks: Attacks) -> None:
-    """Case 27: and hundreds of them, more than may live at one time, leave nothing behind."""
+@pytest.mark.attack(27, "five hundred orphans", expected="buried")
+def test_orphans_are_buried(attacks: Attacks, seen: Seen) -> None:
+    """And hundreds of them, more than may live at one time, leave nothing behind."""
     found = attacks.report(
         """
 import json, os, time
@@ -289,10 +376,12 @@ print(json.dumps(others()))
         limits=Limits(pids=32),
     )
     assert found == []
+    seen(f"{len(found)} left")
 
 
-def test_thousands_of_short_lived_processes_are_no_bomb(attacks: Attacks) -> None:
-    """Cases 1, 27: one after the other they stay within the limit."""
+@pytest.mark.attack(1, 27, "thousands of short processes", expected="EXITED")
+def test_thousands_of_short_lived_processes_are_no_bomb(attacks: Attacks, seen: Seen) -> None:
+    """One after the other they stay within the limit."""
     script = """
 for ((i = 0; i < 3000; i++)); do (:); done
 echo done
@@ -300,10 +389,12 @@ echo done
     result = attacks.run(script, "x.sh", limits=Limits(pids=8))
     assert (result.outcome, result.exit_code, result.stdout, result.stderr) == (Outcome.EXITED, 0, b"done\n", b"")
     assert result.usage.pids_limit_hits == 0
+    seen(result.outcome, result.exit_code)
 
 
-def test_runs_at_the_same_time_see_nothing_of_each_other(attacks: Attacks) -> None:
-    """Cases 25, 36: neither a process nor a signal passes from one to the other."""
+@pytest.mark.attack(25, 36, "signals to a neighbour", expected="ESRCH")
+def test_runs_at_the_same_time_see_nothing_of_each_other(attacks: Attacks, seen: Seen) -> None:
+    """Neither a process nor a signal passes from one to the other."""
     victim = "import signal, sys, time\nprint('up')\ntime.sleep(2.5)\nprint('unharmed')\n"
     attack = """
 import json, os, signal
@@ -317,3 +408,4 @@ print(json.dumps({"seen": len(seen), "sent": sorted(sent), "all": attempt(lambda
         result = stream.wait()
     assert found == {"seen": 2, "sent": ["ESRCH"], "all": "ESRCH"}
     assert (result.outcome, result.exit_code, result.stdout) == (Outcome.EXITED, 0, b"up\nunharmed\n")
+    seen(found["sent"], result.outcome)

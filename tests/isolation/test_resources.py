@@ -7,6 +7,7 @@ import time
 import docker
 import pytest
 import skilljail
+from attack_table import Seen
 from harness import Daemon, owned_containers
 from skilljail import Limits, Outcome
 
@@ -32,11 +33,12 @@ FORK_BOMBS = {
 }
 
 
+@pytest.mark.attack(1, "a fork bomb", expected="PIDS_LIMIT or WALL_TIMEOUT; others served")
 @pytest.mark.parametrize("interpreter", FORK_BOMBS)
 def test_a_fork_bomb_ends_and_the_daemon_answers_meanwhile(
-    attacks: Attacks, daemon: Daemon, engine_api: docker.APIClient, interpreter: str
+    attacks: Attacks, daemon: Daemon, engine_api: docker.APIClient, interpreter: str, seen: Seen
 ) -> None:
-    """Case 1: in each interpreter's way; another caller is served, and nothing is left."""
+    """In each interpreter's way; another caller is served, and nothing is left."""
     name, script = FORK_BOMBS[interpreter]
     limits = Limits(pids=64, wall_seconds=4, cpu_seconds=20)
     ended: list[skilljail.RunResult] = []
@@ -55,10 +57,12 @@ def test_a_fork_bomb_ends_and_the_daemon_answers_meanwhile(
     assert result.exit_code is None
     assert result.usage.pids_limit_hits
     assert owned_containers(engine_api, daemon.owner) == []
+    seen(result.outcome)
 
 
-def test_a_chain_of_processes_ends_with_its_script(attacks: Attacks) -> None:
-    """Case 2: each forks the next and ends, so that there is never more than one; none is there to be found."""
+@pytest.mark.attack(2, "a chain of forks", expected="dead with the script")
+def test_a_chain_of_processes_ends_with_its_script(attacks: Attacks, seen: Seen) -> None:
+    """Each forks the next and ends, so that there is never more than one; none is there to be found."""
     chain = """
 import os, time
 if os.fork() == 0:
@@ -68,10 +72,12 @@ if os.fork() == 0:
 """
     result = attacks.run(chain + "time.sleep(0.3)\nprint('end')\n")
     assert (result.outcome, result.exit_code, result.stdout) == (Outcome.EXITED, 0, b"end\n")
+    seen(result.outcome, result.exit_code)
 
 
-def test_a_chain_of_processes_does_not_evade_the_cpu_time(attacks: Attacks) -> None:
-    """Case 2: what the dead ones used counts."""
+@pytest.mark.attack(2, "a chain of forks that computes", expected="CPU_TIMEOUT")
+def test_a_chain_of_processes_does_not_evade_the_cpu_time(attacks: Attacks, seen: Seen) -> None:
+    """What the dead ones used counts."""
     chain = """
 import os, time
 if os.fork() == 0:
@@ -82,10 +88,11 @@ time.sleep(600)
 """
     result = attacks.run(chain, limits=Limits(cpu_seconds=1, wall_seconds=100))
     assert (result.outcome, result.exit_code) == (Outcome.CPU_TIMEOUT, None)
+    seen(result.outcome)
 
 
-def test_threads_count_as_processes(attacks: Attacks) -> None:
-    """Case 3."""
+@pytest.mark.attack(3, "threads beyond the pids limit", expected="refused, PIDS_LIMIT")
+def test_threads_count_as_processes(attacks: Attacks, seen: Seen) -> None:
     script = """
 import threading, time
 try:
@@ -96,6 +103,7 @@ except RuntimeError:
 """
     result = attacks.run(script, limits=Limits(pids=16))
     assert (result.outcome, result.exit_code, result.stdout) == (Outcome.PIDS_LIMIT, 4, b"refused\n")
+    seen(result.outcome, result.stdout_text.strip())
 
 
 MEMORY = {
@@ -110,9 +118,10 @@ MEMORY = {
 }
 
 
+@pytest.mark.attack(6, "memory in disguise", expected="OOM_KILLED")
 @pytest.mark.parametrize("kind", MEMORY)
-def test_memory_that_belongs_to_no_process_counts(attacks: Attacks, kind: str) -> None:
-    """Case 6: shared, anonymous, deleted, or of the kernel's own."""
+def test_memory_that_belongs_to_no_process_counts(attacks: Attacks, kind: str, seen: Seen) -> None:
+    """Shared, anonymous, deleted, or of the kernel's own."""
     script = f"import ctypes, fcntl, mmap, os\nSIZE = 62 << 20\nlibc = ctypes.CDLL(None)\n{MEMORY[kind]}\nprint('held')"
     limits = Limits(memory_bytes=48 * MIB, disk_bytes=47 * MIB)
     result = attacks.run(script, limits=limits)
@@ -121,10 +130,62 @@ def test_memory_that_belongs_to_no_process_counts(attacks: Attacks, kind: str) -
     assert (result.outcome, result.exit_code) == (Outcome.OOM_KILLED, None) or (kind == "pipes" and refused)
     peak = result.usage.peak_memory_bytes
     assert peak is None or peak <= 48 * MIB
+    seen(result.outcome)
 
 
-def test_a_script_that_offers_init_to_the_kernel_gets_no_exit_code(attacks: Attacks) -> None:
-    """Cases 4, 42: no process is larger than init, none may be killed before it, and memory runs out."""
+MEMORY_BOMBS = {
+    "python": ("x.py", "print('partial', flush=True)\nheld = []\nwhile True: held.append(bytearray(1 << 20))\n"),
+    "node": (
+        "x.js",
+        "require('fs').writeSync(1, 'partial\\n');\nconst held = [];\n"
+        "while (true) held.push(Buffer.alloc(1 << 20, 1));\n",
+    ),
+    "bash": ("x.sh", "echo partial\nheld=x\nwhile :; do held=$held$held; done\n"),
+    "pwsh": (
+        "x.ps1",
+        "[Console]::Out.WriteLine('partial')\n$held = [Collections.Generic.List[byte[]]]::new()\n"
+        "while ($true) { $block = [byte[]]::new(1MB); [Array]::Fill($block, [byte]1); $held.Add($block) }\n",
+    ),
+}
+
+
+@pytest.mark.attack(4, "a memory bomb in each interpreter", expected="OOM_KILLED, or the runtime's own end")
+@pytest.mark.parametrize("interpreter", MEMORY_BOMBS)
+def test_a_memory_bomb_of_any_interpreter_ends_its_own_run(attacks: Attacks, interpreter: str, seen: Seen) -> None:
+    """A runtime that knows the limit, as .NET does, may give up before the kernel has to."""
+    name, script = MEMORY_BOMBS[interpreter]
+    result = attacks.run(script, name, limits=Limits(memory_bytes=160 * MIB, wall_seconds=100, cpu_seconds=100))
+    assert result.stdout.startswith(b"partial\n")
+    by_itself = interpreter == "pwsh" and result.outcome in {Outcome.EXITED, Outcome.SIGNALED}
+    assert result.outcome is Outcome.OOM_KILLED or by_itself, result
+    assert result.exit_code != 0
+    peak = result.usage.peak_memory_bytes
+    assert peak is None or peak <= 160 * MIB
+    seen(result.outcome, f"{result.usage.oom_kills} kills")
+
+
+OPEN_FILES = {
+    "python": ("x.py", "held = []\nwhile True: held.append(open('/dev/null'))\n", "Errno 24"),
+    "node": ("x.js", "while (true) require('fs').openSync('/dev/null');\n", "EMFILE"),
+    "bash": ("x.sh", "for ((n = 0; n < 500; n++)); do exec {fd}</dev/null || exit 9; done\n", "Too many open files"),
+    "pwsh": ("x.ps1", "while ($true) { $null = [IO.File]::OpenRead('/dev/null'); }\n", "Too many open files"),
+}
+
+
+@pytest.mark.attack(17, "descriptors beyond the limit in each interpreter", expected="EMFILE inside")
+@pytest.mark.parametrize("interpreter", OPEN_FILES)
+def test_an_interpreter_that_runs_out_of_descriptors_says_so(attacks: Attacks, interpreter: str, seen: Seen) -> None:
+    name, script, told = OPEN_FILES[interpreter]
+    result = attacks.run(script, name, limits=Limits(open_files=200, wall_seconds=100, cpu_seconds=100))
+    assert result.exit_code != 0
+    assert result.outcome in {Outcome.EXITED, Outcome.SIGNALED}
+    assert told in result.stderr_text, result.stderr_text
+    seen(result.outcome, told)
+
+
+@pytest.mark.attack(4, 42, "init offered to the OOM killer", expected="OOM_KILLED, no exit code")
+def test_a_script_that_offers_init_to_the_kernel_gets_no_exit_code(attacks: Attacks, seen: Seen) -> None:
+    """No process is larger than init, none may be killed before it, and memory runs out."""
     script = """
 echo -17 >/proc/self/oom_score_adj 2>/dev/null && echo lowered below
 echo 0 >/proc/self/oom_score_adj 2>/dev/null
@@ -135,10 +196,14 @@ exec dd if=/dev/zero of=/work/tmp/fill bs=64k status=none
     result = attacks.run(script, "x.sh", limits=Limits(memory_bytes=48 * MIB, disk_bytes=47 * MIB, wall_seconds=10))
     assert (result.outcome, result.stdout) == (Outcome.OOM_KILLED, b"")
     assert result.exit_code != 0
+    seen(result.outcome)
 
 
-def test_there_is_no_swap_for_a_sandbox(attacks: Attacks, daemon: Daemon, engine_api: docker.APIClient) -> None:
-    """Case 7: as the engine was told, and as the kernel says where it counts swap."""
+@pytest.mark.attack(7, "swap", expected="none")
+def test_there_is_no_swap_for_a_sandbox(
+    attacks: Attacks, daemon: Daemon, engine_api: docker.APIClient, seen: Seen
+) -> None:
+    """As the engine was told, and as the kernel says where it counts swap."""
     script = """
 import pathlib
 top = pathlib.Path("/sys/fs/cgroup")
@@ -156,10 +221,12 @@ time.sleep(10)
         result = stream.wait()
     assert host["Memory"] == host["MemorySwap"] == 512 * MIB
     assert result.stdout in {b"0\n", b"not counted\n"}
+    seen(f"swap {result.stdout_text.strip()}")
 
 
-def test_a_line_that_never_ends_comes_in_small_pieces(attacks: Attacks) -> None:
-    """Case 14: tens of megabytes without a newline, in order and whole."""
+@pytest.mark.attack(14, "50 MB without a newline", expected="pieces of 64 KiB at most")
+def test_a_line_that_never_ends_comes_in_small_pieces(attacks: Attacks, seen: Seen) -> None:
+    """Tens of megabytes without a newline, in order and whole."""
     block = bytes(range(32, 127)) * 700
     script = "import sys\nfor _ in range(750): sys.stdout.buffer.write(bytes(range(32, 127)) * 700)\n"
     digest, position, largest = hashlib.sha256(), 0, 0
@@ -178,10 +245,12 @@ def test_a_line_that_never_ends_comes_in_small_pieces(attacks: Attacks) -> None:
     assert largest <= 65_536
     assert stream.result is not None
     assert (stream.result.outcome, stream.result.exit_code) == (Outcome.EXITED, 0)
+    seen(stream.result.outcome, f"largest {largest}")
 
 
-def test_no_core_is_written(attacks: Attacks) -> None:
-    """Case 19: neither by default nor when a script asks for it."""
+@pytest.mark.attack(19, "a core file", expected="none")
+def test_no_core_is_written(attacks: Attacks, seen: Seen) -> None:
+    """Neither by default nor when a script asks for it."""
     script = """
 import os, resource, signal
 try: resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -194,10 +263,12 @@ os.kill(os.getpid(), signal.SIGABRT)
     assert (result.outcome, result.exit_code, result.signal) == (Outcome.SIGNALED, None, 6)
     assert result.stdout == b"(0, 0)\nFalse ['SKILL.md', 'scripts']\n"
     assert (result.artifacts, result.skipped_artifacts) == ((), ())
+    seen(result.outcome, f"signal {result.signal}")
 
 
-def test_a_file_can_be_no_larger_than_the_work_directory_not_even_a_sparse_one(attacks: Attacks) -> None:
-    """Case 10: a terabyte of holes; the largest that can be made is judged by its size, and not read."""
+@pytest.mark.attack(10, "a sparse file of a terabyte", expected="EFBIG, SIZE_LIMIT")
+def test_a_file_can_be_no_larger_than_the_work_directory_not_even_a_sparse_one(attacks: Attacks, seen: Seen) -> None:
+    """A terabyte of holes; the largest that can be made is judged by its size, and not read."""
     script = """
 import os, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -212,10 +283,12 @@ with open("giant", "wb") as file:
     assert result.stdout == b"27\n27\nmade 134217728\n"
     assert [(one.path, one.reason) for one in result.skipped_artifacts] == [("giant", "SIZE_LIMIT")]
     assert result.artifacts == ()
+    seen(result.outcome, {one.reason for one in result.skipped_artifacts})
 
 
-def test_every_place_that_can_be_written_has_the_caps_of_the_run(attacks: Attacks) -> None:
-    """Cases 6, 9: one file system with one size and one number of files, and shared memory with a size of its own."""
+@pytest.mark.attack(6, 9, "places to write without a cap", expected="none")
+def test_every_place_that_can_be_written_has_the_caps_of_the_run(attacks: Attacks, seen: Seen) -> None:
+    """One file system with one size and one number of files, and shared memory with a size of its own."""
     script = """
 import json, os
 def caps(path):
@@ -230,10 +303,12 @@ print(json.dumps({
 """
     found = attacks.report(script, limits=Limits(disk_bytes=24 * MIB, disk_inodes=1_024))
     assert found == {"work": [[24 * MIB, 1_024]] * 6, "file systems": 1, "shared memory": 64 * MIB}
+    seen(f"{found['file systems']} file system")
 
 
-def test_descriptors_that_one_run_uses_up_are_not_missing_in_another(attacks: Attacks) -> None:
-    """Case 17: many processes with all the descriptors that each may have."""
+@pytest.mark.attack(17, "all descriptors used up", expected="others have theirs")
+def test_descriptors_that_one_run_uses_up_are_not_missing_in_another(attacks: Attacks, seen: Seen) -> None:
+    """Many processes with all the descriptors that each may have."""
     script = """
 import os, time
 for _ in range(20):
@@ -246,11 +321,14 @@ print("exhausted")
 time.sleep(30)
 """
     with attacks.under_way(script):
-        assert attacks.report("import json; print(json.dumps(len([open('/dev/null') for _ in range(500)])))") == 500
+        found = attacks.report("import json; print(json.dumps(len([open('/dev/null') for _ in range(500)])))")
+        assert found == 500
+        seen(f"{found} opened")
 
 
-def test_a_run_that_uses_up_what_its_user_may_have_does_not_stop_others(attacks: Attacks) -> None:
-    """Cases 18, 85: the kernel counts some things by user, so each sandbox that is alive has one of its own."""
+@pytest.mark.attack(18, 85, "inotify, queues, pipes used up", expected="others have theirs")
+def test_a_run_that_uses_up_what_its_user_may_have_does_not_stop_others(attacks: Attacks, seen: Seen) -> None:
+    """The kernel counts some things by user, so each sandbox that is alive has one of its own."""
     greedy = """
 import ctypes, fcntl, os, sys, time
 libc = ctypes.CDLL(None)
@@ -288,3 +366,4 @@ print(json.dumps([len(far.recv(2000)), len(os.read(read, 5000)), words, os.path.
         assert attacks.report(modest) == [1000, 4000, "20000\n", 100_000]
         large = attacks.run("import sys; sys.stdout.buffer.write(bytes(4 << 20)); sys.stderr.write('e' * 100_000)")
     assert (large.outcome, len(large.stdout), len(large.stderr)) == (Outcome.EXITED, 4 << 20, 100_000)
+    seen(large.outcome)

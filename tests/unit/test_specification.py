@@ -1,20 +1,14 @@
 """SPECIFICATION.md names tests that exist."""
 
-import pathlib
-import re
-
 import pytest
+from named_tests import ROOT, NamedTest, named_tests
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
-NAMED = sorted(set(re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", (ROOT / "SPECIFICATION.md").read_text())))
+NAMED = named_tests((ROOT / "SPECIFICATION.md").read_text())
 
 
-@pytest.mark.parametrize(("file", "test"), NAMED)
-def test_a_test_that_the_specification_names_exists(file: str, test: str) -> None:
-    path = ROOT / "tests" / file.removeprefix("tests/")
-    assert path.is_file()
-    if test:
-        assert re.search(rf"^(async )?def {test}\(", path.read_text(), re.MULTILINE)
+@pytest.mark.parametrize("named", NAMED, ids=lambda one: f"{one.file}::{one.test}")
+def test_a_test_that_the_specification_names_exists(named: NamedTest) -> None:
+    assert named.exists()
 
 
 def test_the_specification_names_tests() -> None:

@@ -13,6 +13,7 @@ import time
 
 import grpc
 import pytest
+from attack_table import Seen
 from skilljail import Outcome
 from skilljail.cli import main
 from skilljail.cli.run import _status as run_status
@@ -373,7 +374,8 @@ def _start(fake: FakeDaemon, skill: pathlib.Path) -> subprocess.Popen[bytes]:
     )
 
 
-def test_terminal_is_not_obeyed(fake: FakeDaemon, skill: pathlib.Path) -> None:
+@pytest.mark.attack(74, "escape sequences on a terminal", expected="shown, not obeyed")
+def test_terminal_is_not_obeyed(fake: FakeDaemon, skill: pathlib.Path, seen: Seen) -> None:
     fake.script = lambda *_: events("a\x1b]0;title\x07b\r\nc\rd\té\u202e\u2028".encode(), exit_code=0)
     ours, theirs = pty.openpty()
     done = subprocess.run(
@@ -392,6 +394,7 @@ def test_terminal_is_not_obeyed(fake: FakeDaemon, skill: pathlib.Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
     # The terminal itself makes \r\n of each newline.
     assert shown == "a\\x1b]0;title\\x07b\r\nc\\rd\té\\u202e\\u2028"
+    seen("raw" if "\x1b" in shown else "escaped")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from attack_table import Seen
 from skilljaild.engines.base import EngineReport
 from skilljaild.engines.docker.report import engine_report, is_podman
 from skilljaild.engines.finding import Finding, Severity
@@ -197,6 +198,7 @@ def test_what_is_only_good_to_know_is_no_warning() -> None:
     assert report.warnings == (NO_LSM.text,)
 
 
+@pytest.mark.attack(88, "an engine without a limit", expected="missing, with the mend")
 @pytest.mark.parametrize(
     ("name", "mend"),
     [
@@ -209,8 +211,9 @@ def test_what_is_only_good_to_know_is_no_warning() -> None:
         ("CpuCfsQuota", "CPU limits: enable the kernel's CFS bandwidth control"),
     ],
 )
-def test_a_limit_that_the_engine_lacks_is_missing_with_its_mend(name: str, mend: str) -> None:
+def test_a_limit_that_the_engine_lacks_is_missing_with_its_mend(name: str, mend: str, seen: Seen) -> None:
     assert engine_report(*said(DOCKER_29, **{name: False}), "").missing == (mend,)
+    seen(f"{name} missing")
 
 
 def test_what_an_engine_does_not_mention_is_not_taken_for_missing() -> None:
@@ -218,10 +221,12 @@ def test_what_an_engine_does_not_mention_is_not_taken_for_missing() -> None:
     assert engine_report(info, DOCKER_29[1], "").missing == ()
 
 
+@pytest.mark.attack(88, "an engine without seccomp", expected="missing, with the mend")
 @pytest.mark.parametrize("options", [None, [], ["name=apparmor"]])
-def test_an_engine_without_seccomp_is_refused(options: list[str] | None) -> None:
+def test_an_engine_without_seccomp_is_refused(options: list[str] | None, seen: Seen) -> None:
     missing = engine_report(*said(DOCKER_29, SecurityOptions=options), "").missing
     assert missing == ("seccomp: use a kernel and an engine that are built with it",)
+    seen(missing[0].partition(":")[0] + " missing")
 
 
 def test_windows_containers_are_refused() -> None:

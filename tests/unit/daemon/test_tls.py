@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 import pytest
+from attack_table import Seen
 from skilljail.v1 import bundle_store_pb2, bundle_store_pb2_grpc, script_runner_pb2, script_runner_pb2_grpc
 from skilljaild.bundles.digest import digest_of
 from skilljaild.errors import Reason, Refusal
@@ -85,8 +86,9 @@ async def test_a_caller_can_tell_a_false_daemon(authority: Authority, tmp_path: 
         assert await code(connection) is grpc.StatusCode.UNAVAILABLE
 
 
+@pytest.mark.attack(87, "another tenant's run and blob", expected="RUN_NOT_FOUND, missing")
 async def test_the_common_name_is_the_tenant_and_tenants_share_nothing(
-    authority: Authority, server: Identity, tmp_path: pathlib.Path
+    authority: Authority, server: Identity, tmp_path: pathlib.Path, seen: Seen
 ) -> None:
     request = script_runner_pb2.RunScriptRequest(
         request_id="r1",
@@ -135,6 +137,7 @@ async def test_the_common_name_is_the_tenant_and_tenants_share_nothing(
         for connection, missing in ((alice, []), (bob, [digest_of(blob)])):
             stub: Any = bundle_store_pb2_grpc.BundleStoreServiceStub(connection)
             assert (await stub.FindMissing(question)).missing_digests == missing
+    seen(reason_of(caught.value)[1])
 
 
 async def test_a_certificate_without_a_name_is_no_tenant(

@@ -6,6 +6,7 @@ import tarfile
 import zipfile
 
 import pytest
+from attack_table import Seen
 from skilljaild.images.archive import add_download
 from skilljaild.images.context import BuildContext
 from skilljaild.images.error import ImageError
@@ -51,6 +52,7 @@ def test_powershell_is_owned_by_root_and_can_be_started(tmp_path: pathlib.Path) 
     assert {(one.uid, one.gid) for one in members.values()} == {(0, 0)}
 
 
+@pytest.mark.attack(67, "an image source that leads elsewhere", expected="refused")
 @pytest.mark.parametrize(
     "evil",
     [
@@ -65,14 +67,17 @@ def test_powershell_is_owned_by_root_and_can_be_started(tmp_path: pathlib.Path) 
     ],
     ids=lambda one: f"{one.name}-{one.linkname}",
 )
-def test_an_archive_that_leads_elsewhere_is_refused(tmp_path: pathlib.Path, evil: tarfile.TarInfo) -> None:
-    with pytest.raises(ImageError, match="is no PowerShell archive"):
+def test_an_archive_that_leads_elsewhere_is_refused(tmp_path: pathlib.Path, evil: tarfile.TarInfo, seen: Seen) -> None:
+    with pytest.raises(ImageError, match="is no PowerShell archive") as caught:
         members_of("pwsh", powershell(tmp_path, evil))
+    seen(caught.type.__name__)
 
 
-def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(ImageError, match="unpacks to more than"):
+@pytest.mark.attack(67, "an image source that unpacks to too much", expected="refused")
+def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: pathlib.Path, seen: Seen) -> None:
+    with pytest.raises(ImageError, match="unpacks to more than") as caught:
         members_of("pwsh", powershell(tmp_path, *[member(f"f{number}") for number in range(20_001)]))
+    seen(caught.type.__name__)
 
 
 def test_an_archive_without_pwsh_is_refused(tmp_path: pathlib.Path) -> None:
