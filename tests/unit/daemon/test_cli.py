@@ -1,5 +1,6 @@
 """The command line: what it says and what it exits with."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -12,10 +13,11 @@ import skilljaild
 import structlog
 from skilljaild import images
 from skilljaild.cli import main
-from skilljaild.engines.base import EngineUnavailable, Image, OwnedSandbox
+from skilljaild.engines.base import EngineReport, EngineUnavailable, Image, OwnedSandbox
+from skilljaild.engines.finding import Finding, Severity
 from skilljaild.engines.floor import FloorError
 
-from .fake_engine import FINDING, FakeEngine
+from .fake_engine import FINDING, REPORT, FakeEngine
 from .probed import probed
 
 NO_ENGINE = "unix:///nowhere/engine.sock"
@@ -247,9 +249,19 @@ def test_the_doctor_says_what_keeps_the_daemon_from_starting_and_nothing_twice(
     capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     demands = ("--set", "isolation.minimum=gvisor", "--set", "isolation.strict=true")
-    seen = Seen(capsys, monkeypatch, tmp_path, FakeEngine(probed()), *demands)
+    bad = Finding(Severity.KNOWN_BAD, "runc 1.1.5", "it leaks")
+
+    class Old(FakeEngine):
+        async def probe(self) -> EngineReport:
+            return dataclasses.replace(REPORT, findings=(bad, FINDING))
+
+    seen = Seen(capsys, monkeypatch, tmp_path, Old(probed()), *demands)
     assert seen.status == 1
-    assert [line.split(":")[1] for line in seen.lines if line.startswith("MISS")] == [" python (skilljail/python"]
+    assert [line.split(" (")[0] for line in seen.lines if line.startswith("MISS")] == [
+        "MISS  posture: python",
+        "MISS  posture: isolation.strict is set, and this is known to be bad: runc 1.1.5: it leaks",
+    ]
+    assert [line for line in seen.lines if line.startswith("warn")] == [f"warn  posture: {FINDING.text}"]
     assert "its isolation is container, and isolation.minimum is gvisor" in "".join(seen.lines)
     seen = Seen(capsys, monkeypatch, tmp_path, FakeEngine(probed(no_bpf="it worked (3)")))
     assert seen.status == 1
