@@ -93,17 +93,21 @@ LEDGER = Ledger(MINUTES, SEED)
 
 
 def target(
-    *strategies: SearchStrategy[Any], examples: int, share: float = 1.0, **named: SearchStrategy[Any]
+    *strategies: SearchStrategy[Any],
+    examples: int,
+    share: float = 1.0,
+    real: bool = False,
+    **named: SearchStrategy[Any],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a target of a property, as hypothesis' `given` does.
 
-    `examples`: of a round; `share`: of the time, 1 is usual; `named`: strategies by the name of their argument, beside
-    pytest's fixtures.
+    `examples`: of a round; `share`: of the time, 1 is usual; `real`: it works on processes and engines; `named`:
+    strategies by the name of their argument, beside pytest's fixtures.
     """
 
     def decorate(check: Callable[..., None]) -> Callable[..., None]:
         name = _name(check)
-        settings = hypothesis.settings(SETTINGS, max_examples=examples)
+        settings = hypothesis.settings(REAL_SETTINGS if real else SETTINGS, max_examples=examples)
 
         @functools.wraps(check)
         def counted(*arguments: Any, **fields: Any) -> None:

@@ -165,4 +165,3 @@ class OwnEngine:
                 if entry.is_dir():
                     with contextlib.suppress(OSError):
                         entry.rmdir()
-
