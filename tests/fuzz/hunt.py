@@ -167,5 +167,7 @@ def _spend(name: str, once: Callable[[int], None]) -> None:
         try:
             once(seed)
         except BaseException as error:
-            error.add_note(f"Again: SKILLJAIL_FUZZ_SEED={session_seed} make test TESTS=tests/fuzz PYTEST_FLAGS='-k …'")
+            module, _, test = name.partition("::")
+            again = f"make test TESTS=tests/fuzz/{module}.py PYTEST_FLAGS='-k {test}'"
+            error.add_note(f"Again: SKILLJAIL_FUZZ_SEED={session_seed} {again}")
             raise
