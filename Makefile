@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-podman isolation bench check format generate lock images clean
+.PHONY: help demo test test-podman isolation fuzz bench check format generate lock images clean
 
 # What the tests run on can be narrowed: make test TESTS=tests/unit PYTEST_FLAGS='-x -k timeout'
 TESTS ?= tests
@@ -14,6 +14,7 @@ PODMAN_TESTS ?= tests/integration/test_engine.py tests/conformance
 PYTEST_FLAGS ?=
 DEMO_FLAGS ?=
 BENCH_FLAGS ?=
+MINUTES ?= 10
 LOCK_FLAGS ?=
 
 BIN := .venv/bin
@@ -31,7 +32,7 @@ help:  ## Lists the targets
 	@echo "make TARGET, where TARGET is one of:"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
-	@echo "Variables: TESTS, PYTEST_FLAGS, DEMO_FLAGS, BENCH_FLAGS, LOCK_FLAGS; from the environment also"
+	@echo "Variables: TESTS, PYTEST_FLAGS, MINUTES, DEMO_FLAGS, BENCH_FLAGS, LOCK_FLAGS; from the environment also"
 	@echo "  DOCKER_HOST             an engine to use instead of the one at /var/run/docker.sock or one made here"
 	@echo "  SKILLJAIL_PWSH_ARCHIVE  a PowerShell archive to build the pwsh image from, instead of Microsoft's release"
 	@echo "  SKILLJAIL_STATE         where an engine that is made here keeps its data, instead of /var/lib/skilljail-dev"
@@ -50,6 +51,9 @@ test-podman:  ## Runs the tests of the engine and of a run's life on Podman
 
 isolation:  ## Runs the attacks of docs/attacks.md and prints what came of each
 	@tools/setup run $(BIN)/pytest --attacks $(PYTEST_FLAGS)
+
+fuzz:  ## Fuzzes parsers, lives and deaths for MINUTES (10)
+	@SKILLJAIL_FUZZ_MINUTES=$(MINUTES) tools/setup run $(BIN)/pytest tests/fuzz $(PYTEST_FLAGS)
 
 bench:  ## Measures what docs/ promises
 	@tools/setup run $(BIN)/python -m bench $(BENCH_FLAGS)

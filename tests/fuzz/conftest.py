@@ -1,5 +1,6 @@
 """The account of the session, and the engine that may be killed."""
 
+import pathlib
 from collections.abc import Iterator
 
 import pytest
@@ -8,7 +9,7 @@ from . import hunt
 from .own_engine import OwnEngine
 
 HANG_SECONDS = 300.0
-"""What a target may take beyond its time before it counts as hanging."""
+"""What a test may take beyond its time before it counts as hanging."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -17,6 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         found = getattr(getattr(item, "function", None), "fuzz_target", None)
         if found is not None:
             hunt.LEDGER.expect(*found)
+        if pathlib.Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.timeout(60 * hunt.MINUTES + HANG_SECONDS))
 
 

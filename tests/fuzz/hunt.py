@@ -93,17 +93,21 @@ LEDGER = Ledger(MINUTES, SEED)
 
 
 def target(
-    *strategies: SearchStrategy[Any], examples: int, share: float = 1.0, **named: SearchStrategy[Any]
+    *strategies: SearchStrategy[Any],
+    examples: int,
+    share: float = 1.0,
+    real: bool = False,
+    **named: SearchStrategy[Any],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a target of a property, as hypothesis' `given` does.
 
-    `examples`: of a round; `share`: of the time, 1 is usual; `named`: strategies by the name of their argument, beside
-    pytest's fixtures.
+    `examples`: of a round; `share`: of the time, 1 is usual; `real`: it works on processes and engines; `named`:
+    strategies by the name of their argument, beside pytest's fixtures.
     """
 
     def decorate(check: Callable[..., None]) -> Callable[..., None]:
         name = _name(check)
-        settings = hypothesis.settings(SETTINGS, max_examples=examples)
+        settings = hypothesis.settings(REAL_SETTINGS if real else SETTINGS, max_examples=examples)
 
         @functools.wraps(check)
         def counted(*arguments: Any, **fields: Any) -> None:
@@ -163,5 +167,7 @@ def _spend(name: str, once: Callable[[int], None]) -> None:
         try:
             once(seed)
         except BaseException as error:
-            error.add_note(f"Again: SKILLJAIL_FUZZ_SEED={session_seed} make test TESTS=tests/fuzz PYTEST_FLAGS='-k …'")
+            module, _, test = name.partition("::")
+            again = f"make test TESTS=tests/fuzz/{module}.py PYTEST_FLAGS='-k {test}'"
+            error.add_note(f"Again: SKILLJAIL_FUZZ_SEED={session_seed} {again}")
             raise

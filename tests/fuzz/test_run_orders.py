@@ -1,4 +1,4 @@
-"""A run's life in any order: the engine fails or hangs at any call, init says anything, callers leave, the daemon stops.
+"""A run's life in any order: an engine that fails or hangs at any call, an init that says anything, callers that leave.
 
 All in one thread with a clock of its own, so that thousands of lives take seconds and each can be lived again.
 """
