@@ -23,6 +23,7 @@ from skilljaild.posture.sight import OUTPUT_BYTES_MAX, Control, SightError, read
 from skilljaild.runs.conversation import Conversation, Exit, ProtocolError, StartFailed, StreamEnded
 from skilljaild.runs.level import IsolationLevel, level_of
 from skilljaild.runs.sandbox import Sandbox, open_sandbox
+from skilljaild.runs.start import start_order
 
 __all__ = ["ImageTest", "SelfTest"]
 
@@ -180,7 +181,9 @@ async def _probe(conversation: Conversation, limits: Limits, *, gvisor: bool) ->
         yield source
 
     await conversation.stage([], [entry], contents())
-    await conversation.start(_order(limits, [GVISOR] if gvisor else []), b"")
+    # init's own Python, isolated from whatever the image has put beside it.
+    command = [INIT_PYTHON, "-I", "-S", PROBE, *([GVISOR] if gvisor else []), *container_floor().masked_paths]
+    await conversation.start(start_order(command, SANDBOX_ENVIRONMENT, limits), b"")
     output = b""
     async for event in conversation.output(limits.output_bytes):
         if isinstance(event, Exit):
@@ -193,21 +196,3 @@ async def _probe(conversation: Conversation, limits: Limits, *, gvisor: bool) ->
 def _check_end(end: Exit) -> None:
     if end.cause is not Cause.EXITED or end.exit_code != 0:
         raise SightError(f"the probe did not end by itself and well ({end.cause}, {end.exit_code})")
-
-
-def _order(limits: Limits, options: list[str]) -> dict[str, object]:
-    """As of a run's script. The command is init's own Python, isolated from whatever the image has put beside it."""
-    return {
-        "argv": [INIT_PYTHON, "-I", "-S", PROBE, *options, *container_floor().masked_paths],
-        "env": dict(SANDBOX_ENVIRONMENT),
-        "cwd": "",
-        "wall_seconds": limits.wall_seconds,
-        "cpu_seconds": limits.cpu_seconds,
-        "output_bytes": limits.output_bytes,
-        "open_files": limits.open_files,
-        "disk_bytes": limits.disk_bytes,
-        "egress": False,
-        "artifact_patterns": [],
-        "artifact_count": limits.artifact_count,
-        "artifact_bytes": limits.artifact_bytes,
-    }

@@ -48,6 +48,7 @@ from skilljaild.runs.outcome import WITH_EXIT_CODE, decide
 from skilljaild.runs.outlet import Outlet
 from skilljaild.runs.pipe import EventPipe
 from skilljaild.runs.sandbox import Sandbox, open_sandbox, uninterrupted
+from skilljaild.runs.start import start_order
 from skilljaild.runs.tunnels import Tunnels
 from skilljaild.secrets.keeper import SecretKeeper
 
@@ -301,23 +302,15 @@ class Run:
         return await self._collect(sandbox, end)
 
     def _start_order(self, secrets: Mapping[str, pydantic.SecretStr]) -> dict[str, object]:
-        request, limits = self.order.request, self.order.policy.limits
-        return {
-            "argv": list(self.order.policy.command),
-            "env": self._environment(secrets),
-            "cwd": request.working_directory,
-            "wall_seconds": limits.wall_seconds,
-            "cpu_seconds": limits.cpu_seconds,
-            "output_bytes": limits.output_bytes,
-            "open_files": limits.open_files,
-            "disk_bytes": limits.disk_bytes,
-            "pids": limits.pids,
-            "disk_inodes": limits.disk_inodes,
-            "egress": self.order.policy.network is not Network.NONE,
-            "artifact_patterns": list(request.artifact_patterns),
-            "artifact_count": limits.artifact_count,
-            "artifact_bytes": limits.artifact_bytes,
-        }
+        request, policy = self.order.request, self.order.policy
+        return start_order(
+            policy.command,
+            self._environment(secrets),
+            policy.limits,
+            working_directory=request.working_directory,
+            egress=policy.network is not Network.NONE,
+            artifact_patterns=request.artifact_patterns,
+        )
 
     @contextlib.asynccontextmanager
     async def _tunnels(self, sandbox: Sandbox) -> AsyncIterator[Tunnels | None]:
