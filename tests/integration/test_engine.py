@@ -33,6 +33,7 @@ ORDER: dict[str, object] = {
     "output_bytes": 1_000_000,
     "open_files": 64,
     "disk_bytes": 1 << 20,
+    "egress": False,
     "artifact_patterns": [],
     "artifact_count": 0,
     "artifact_bytes": 0,

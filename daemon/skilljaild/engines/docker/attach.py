@@ -56,13 +56,15 @@ class AttachStream:
     loop takes over."""
 
     def __init__(
-        self, attached: Any, loop: asyncio.AbstractEventLoop, writers: concurrent.futures.ThreadPoolExecutor
+        self, attached: Any, loop: asyncio.AbstractEventLoop, closers: concurrent.futures.ThreadPoolExecutor
     ) -> None:
-        """`attached`: what the docker package's `attach_socket` returned; `writers`: threads for blocking writes."""
+        """`attached`: what the docker package's `attach_socket` returned; `closers`: threads that close it."""
         self._attached = attached
         self._socket: Any = getattr(attached, "_sock", attached)
         self._loop = loop
-        self._writers = writers
+        self._closers = closers
+        # Its own: a sandbox that takes nothing may hold a write up for as long as it lives, and must hold up no other.
+        self._writer = concurrent.futures.ThreadPoolExecutor(1, "attach-write")
         self._pieces: collections.deque[bytes] = collections.deque()
         self._buffered = 0
         self._ended = False
@@ -125,13 +127,13 @@ class AttachStream:
 
     async def write(self, data: bytes) -> None:
         try:
-            await self._loop.run_in_executor(self._writers, self._socket.sendall, data)
-        except (OSError, ValueError) as error:
+            await self._loop.run_in_executor(self._writer, self._socket.sendall, data)
+        except (OSError, ValueError, RuntimeError) as error:  # the last: no write is begun after the end
             raise EngineError(f"the sandbox's stream is closed ({error})") from error
 
     async def close(self) -> None:
         self._end()
-        await self._loop.run_in_executor(self._writers, self.shut)
+        await self._loop.run_in_executor(self._closers, self.shut)
 
     def shut(self) -> None:
         """Closes the socket; safe from any thread. What was not read is dropped, and the reading thread ends."""
@@ -147,3 +149,4 @@ class AttachStream:
             self._socket.close()
         with contextlib.suppress(OSError, AttributeError):
             self._attached.close()
+        self._writer.shutdown(wait=False)
