@@ -36,7 +36,7 @@ PROMPTLY_SECONDS = 15.0
 SLEEP = {"x.py": "import os, time\nos.write(1, b'up\\n')\ntime.sleep(60)"}
 FLOOD = {"x.py": "import os\nwhile True: os.write(1, bytes(65536))"}
 
-SERVICES = ("skilljail.v1.ScriptRunnerService", "skilljail.v1.BundleStoreService")
+SERVICES = ("skilljail.v1.ScriptRunnerService", "skilljail.v1.BundleStoreService", "skilljail.v1.AdminService")
 
 
 @contextlib.contextmanager
