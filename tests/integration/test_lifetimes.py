@@ -531,10 +531,10 @@ def test_a_daemon_that_is_stopped_lets_runs_end_takes_no_more_and_says_so(make_s
         def states() -> list[int]:
             return [health.Check(health_pb2.HealthCheckRequest(service=one)).status for one in ("", *SERVICES)]
 
-        assert states() == [health_pb2.HealthCheckResponse.SERVING] * 3
+        assert states() == [health_pb2.HealthCheckResponse.SERVING] * (1 + len(SERVICES))
         with under_way(client, skill) as stream:
             own.process.send_signal(signal.SIGTERM)
-            wait_until(lambda: states() == [health_pb2.HealthCheckResponse.NOT_SERVING] * 3)
+            wait_until(lambda: states() == [health_pb2.HealthCheckResponse.NOT_SERVING] * (1 + len(SERVICES)))
             with pytest.raises(skilljail.ShuttingDown):
                 client.run(skill, "x.py")
             result = stream.wait()
