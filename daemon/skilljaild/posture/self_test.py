@@ -206,6 +206,8 @@ def _order(limits: Limits, options: list[str]) -> dict[str, object]:
         "output_bytes": limits.output_bytes,
         "open_files": limits.open_files,
         "disk_bytes": limits.disk_bytes,
+        "disk_inodes": limits.disk_inodes,
+        "pids": limits.pids,
         "egress": False,
         "artifact_patterns": [],
         "artifact_count": limits.artifact_count,
