@@ -37,7 +37,7 @@ PROMPTLY_SECONDS = 15.0
 SLEEP = {"x.py": "import os, time\nos.write(1, b'up\\n')\ntime.sleep(600)"}
 FLOOD = {"x.py": "import os\nwhile True: os.write(1, bytes(65536))"}
 
-SERVICES = ("skilljail.v1.ScriptRunnerService", "skilljail.v1.BundleStoreService")
+SERVICES = ("skilljail.v1.ScriptRunnerService", "skilljail.v1.BundleStoreService", "skilljail.v1.AdminService")
 
 
 @contextlib.contextmanager
@@ -570,10 +570,10 @@ def test_a_daemon_that_is_stopped_lets_runs_end_takes_no_more_and_says_so(make_s
         def states() -> list[int]:
             return [health.Check(health_pb2.HealthCheckRequest(service=one)).status for one in ("", *SERVICES)]
 
-        assert states() == [health_pb2.HealthCheckResponse.SERVING] * 3
+        assert states() == [health_pb2.HealthCheckResponse.SERVING] * (1 + len(SERVICES))
         with under_way(client, skill, **options) as stream:
             own.process.send_signal(signal.SIGTERM)
-            wait_until(lambda: states() == [health_pb2.HealthCheckResponse.NOT_SERVING] * 3)
+            wait_until(lambda: states() == [health_pb2.HealthCheckResponse.NOT_SERVING] * (1 + len(SERVICES)))
             with pytest.raises(skilljail.ShuttingDown):
                 client.run(skill, "x.py")
             result = stream.wait()

@@ -36,7 +36,10 @@ class AdminServiceServicer(object):
         holds. One self-test at a time; a second caller waits for its own. It takes
         seconds.
 
-        PERMISSION_DENIED: OPERATOR_ONLY. UNAVAILABLE: ENGINE_UNAVAILABLE.
+        PERMISSION_DENIED: OPERATOR_ONLY.
+        RESOURCE_EXHAUSTED: QUEUE_FULL, with RetryInfo: too many runs, or too many
+        self-tests, wait.
+        UNAVAILABLE: ENGINE_UNAVAILABLE, with RetryInfo.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -32,7 +32,10 @@ class AdminServiceStub:
     holds. One self-test at a time; a second caller waits for its own. It takes
     seconds.
 
-    PERMISSION_DENIED: OPERATOR_ONLY. UNAVAILABLE: ENGINE_UNAVAILABLE.
+    PERMISSION_DENIED: OPERATOR_ONLY.
+    RESOURCE_EXHAUSTED: QUEUE_FULL, with RetryInfo: too many runs, or too many
+      self-tests, wait.
+    UNAVAILABLE: ENGINE_UNAVAILABLE, with RetryInfo.
     """
 
 class AdminServiceAsyncStub:
@@ -49,7 +52,10 @@ class AdminServiceAsyncStub:
     holds. One self-test at a time; a second caller waits for its own. It takes
     seconds.
 
-    PERMISSION_DENIED: OPERATOR_ONLY. UNAVAILABLE: ENGINE_UNAVAILABLE.
+    PERMISSION_DENIED: OPERATOR_ONLY.
+    RESOURCE_EXHAUSTED: QUEUE_FULL, with RetryInfo: too many runs, or too many
+      self-tests, wait.
+    UNAVAILABLE: ENGINE_UNAVAILABLE, with RetryInfo.
     """
 
 class AdminServiceServicer(metaclass=abc.ABCMeta):
@@ -68,7 +74,10 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         holds. One self-test at a time; a second caller waits for its own. It takes
         seconds.
 
-        PERMISSION_DENIED: OPERATOR_ONLY. UNAVAILABLE: ENGINE_UNAVAILABLE.
+        PERMISSION_DENIED: OPERATOR_ONLY.
+        RESOURCE_EXHAUSTED: QUEUE_FULL, with RetryInfo: too many runs, or too many
+          self-tests, wait.
+        UNAVAILABLE: ENGINE_UNAVAILABLE, with RetryInfo.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -23,7 +23,8 @@ user can connect to, unless the configuration says otherwise. A TCP address need
 whose common name is the tenant; --insecure allows plain TCP on loopback, where every local user can run scripts.
 
 There is no fallback to the host: without an engine, or on one that cannot hold the limits and the isolation that
-every run needs, the daemon does not start and says what is missing.
+every run needs, the daemon does not start and says what is missing. So that it knows, it makes a sandbox of each image
+and tries its walls from inside; `skilljaild doctor` does the same and tells all of it.
 """
 
 EPILOG = """\

@@ -12,6 +12,8 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import structlog
+
 from skilljaild.catalogue import Catalogue, CatalogueEntry
 from skilljaild.engines.base import Engine, EngineReport, EngineUnavailable, Image, IsolationError
 from skilljaild.errors import Reason, Refusal
@@ -30,6 +32,9 @@ REMEMBERED_MAX = 64
 """Images whose test is remembered; the oldest go first."""
 AGAIN_SECONDS = 10.0
 """After so long a self-test that could not be done is done again: its reason may be gone."""
+
+
+log = structlog.get_logger()
 
 
 class Examiner:
@@ -97,6 +102,11 @@ class Examiner:
         return test is not None and (not test.fault or time.monotonic() - tested < AGAIN_SECONDS)
 
     def _remember(self, test: ImageTest) -> None:
+        about = {"interpreter": test.interpreter, "image": test.image.reference, "digest": test.image.digest}
+        if fault := fault_of(test, self._demands):
+            log.warning("self-test failed, no script runs in this image", **about, fault=fault)
+        else:
+            log.debug("self-test passed", **about, seconds=round(test.seconds, 3))
         self._tests.pop(test.image.digest, None)
         self._tests[test.image.digest] = (time.monotonic(), test)
         if len(self._tests) > REMEMBERED_MAX:

@@ -674,6 +674,9 @@ its own sandbox and nothing else, and what can be read of init there is no secre
 
 def main() -> None:
     """Tries everything and prints it."""
+    if os.geteuid() == 0:
+        # No sandbox is root. Somebody runs this by hand, and what it sends to PID 1 could stop their machine.
+        sys.exit("the probe is for a sandbox, and not for root")
     left_out = ON_LINUX if GVISOR in sys.argv else frozenset()
     found = {name: attempt(action) for name, action in _ATTEMPTS.items() if name not in left_out}
     found |= {name: look(action) for name, action in _LOOKS.items() if name not in left_out}

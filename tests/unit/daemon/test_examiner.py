@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+import structlog
 from skilljaild.catalogue import Catalogue
 from skilljaild.config import CeilingLimits, ImagesConfig
 from skilljaild.engines.base import EngineError, EngineReport, EngineUnavailable, Image, IsolationError
@@ -273,7 +274,11 @@ async def test_no_script_runs_in_an_image_that_failed(benches: Callable[..., Ben
     bench = benches()
     assert bench.examiner.fault(bench.image()) == ""
     bench.engine.init = probed(no_setuid_or_setgid_file="/usr/bin/su")
-    refusal = await bench.refused()
+    with structlog.testing.capture_logs() as logs:
+        refusal = await bench.refused()
+    (warning,) = [one for one in logs if one["log_level"] == "warning"]
+    assert (warning["image"], warning["digest"]) == ("skilljail/python", DIGESTS["python"])
+    assert "/usr/bin/su" in warning["fault"]
     assert (refusal.reason, refusal.metadata) == (Reason.ISOLATION_POSTURE, {"interpreter": "python"})
     assert refusal.message.startswith(
         "python scripts cannot run here: skilljail/python: in its sandbox this does not hold: no setuid or setgid file "

@@ -23,6 +23,7 @@ from skilljaild.engines.base import (
 )
 from skilljaild.errors import Reason, Refusal
 from skilljaild.limits import Limits
+from skilljaild.posture import self_test
 from skilljaild.runs import run as module
 from skilljaild.runs import sandbox as sandbox_module
 from skilljaild.runs.admission import Admission
@@ -794,6 +795,13 @@ async def test_a_sandbox_that_does_not_answer_is_given_up(
         assert (result.outcome, result.exit_code) == (Outcome.SANDBOX_ERROR, None)
         assert "starting the script took longer than 0.1 s" in result.message
     bench.check_clean()
+
+
+async def test_a_self_test_starts_its_probe_as_a_run_starts_its_script(bench: Bench) -> None:
+    run = bench.run()
+    await finished(run)
+    order = bench.engine.boxes[0].orders["start"]
+    assert set(order) - {"stdin_bytes"} <= set(self_test._order(LIMITS, []))
 
 
 async def test_the_gate_is_asked_in_the_runs_own_place_before_anything_is_made(bench: Bench) -> None:

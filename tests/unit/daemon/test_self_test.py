@@ -208,3 +208,13 @@ def test_a_broken_boot_id_is_none(kernel: object) -> None:
 
 def test_the_daemons_own_boot_id_is_the_kernels() -> None:
     assert kernels.own_boot_id() == pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def test_the_probe_does_nothing_as_root(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It tries to kill PID 1."""
+    monkeypatch.setattr(probe.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(probe, "_ATTEMPTS", {})
+    monkeypatch.setattr(probe, "_LOOKS", {})
+    with pytest.raises(SystemExit, match="not for root"):
+        probe.main()
+    assert capsys.readouterr().out == ""
