@@ -132,7 +132,7 @@ class AttackTable:
         if report.when == "call" or report.failed:
             for attack in map(Attack.of, item.iter_markers("attack")):
                 self._outcomes[attack][report.outcome] += 1
-                self._seen[attack] += [one for one in item.stash.get(_OBSERVED, []) if one not in self._seen[attack]]
+                self._seen[attack] = list(dict.fromkeys([*self._seen[attack], *item.stash.get(_OBSERVED, [])]))
         if report.when == "call" and report.passed:
             file, _, test = item.nodeid.removeprefix("tests/").partition("::")
             self._passed |= {NamedTest(file, test.partition("[")[0]), NamedTest(file, "")}
@@ -142,7 +142,7 @@ class AttackTable:
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
         """A case whose test did not pass fails the whole."""
         missing = [
-            f"{case.number} ({case.name}): {test.file}::{test.test} did not pass"
+            f"{case.number} ({case.name}): {'::'.join(filter(None, (test.file, test.test)))} did not pass"
             for case in cases(PAGE.read_text())
             for test in case.tests
             if test not in self._passed

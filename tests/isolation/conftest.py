@@ -1,5 +1,6 @@
 """What the attacks share, and what must hold after each of them."""
 
+import dataclasses
 import os
 import pathlib
 import time
@@ -37,10 +38,18 @@ def attacks(client: skilljail.Client, make_skill: MakeSkill) -> Attacks:
     return Attacks(client, make_skill)
 
 
+@dataclasses.dataclass
+class Watch:
+    """What a sandbox looked like before the first attack, and when one was last looked at."""
+
+    untouched: Any
+    looked: int
+
+
 @pytest.fixture(scope="session")
-def untouched(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What a sandbox looks like before the first attack."""
-    return _look_around(daemon, tmp_path_factory.mktemp("untouched"))
+def watch(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Watch:
+    """Looks around before the first attack."""
+    return Watch(_look_around(daemon, tmp_path_factory.mktemp("untouched")), int(time.time()))
 
 
 @pytest.fixture(autouse=True)
@@ -48,20 +57,28 @@ def nothing_remains(
     request: pytest.FixtureRequest,
     daemon: Daemon,
     engine_api: docker.APIClient,
-    untouched: Any,
+    watch: Watch,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[None]:
-    """After each attack the daemon serves the next run, which finds all as it was; nothing is left of the last one."""
-    if "attacks" not in request.fixturenames:  # nothing is run
-        yield
-        return
-    began = int(time.time())
+    """After each attack the daemon serves the next run, which finds all as it was; nothing is left of the last one.
+
+    After the last of a test's parameters: until then the next one is the next run.
+    """
     yield
+    if "attacks" not in request.fixturenames or _is_followed_by_itself(request):
+        return
     wait_until(lambda: owned_containers(engine_api, daemon.owner) == [])
-    assert _look_around(daemon, tmp_path_factory.mktemp("next")) == untouched
-    made = _containers_made(engine_api, daemon.owner, began)
+    assert _look_around(daemon, tmp_path_factory.mktemp("next")) == watch.untouched
+    made = _containers_made(engine_api, daemon.owner, watch.looked)
+    watch.looked = int(time.time())
     assert made, "the engine must know at least the sandbox of the look around"
     wait_until(lambda: not _traces(made))
+
+
+def _is_followed_by_itself(request: pytest.FixtureRequest) -> bool:
+    items = request.session.items
+    after = items[items.index(request.node) + 1 :][:1]
+    return [one.nodeid.partition("[")[0] for one in after] == [request.node.nodeid.partition("[")[0]]
 
 
 def _look_around(daemon: Daemon, folder: pathlib.Path) -> Any:
