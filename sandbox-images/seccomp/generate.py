@@ -30,7 +30,7 @@ INPUT_RECORD = HERE / "input.toml"
 DEFAULT_INPUT = pathlib.Path("/usr/share/containers/seccomp.json")
 PACKAGE = "golang-github-containers-common"
 
-ERRNO = {"EPERM": 1, "ENOSYS": 38, "EAFNOSUPPORT": 97}
+ERRNO = {"SUCCESS": 0, "EPERM": 1, "ENOSYS": 38, "EAFNOSUPPORT": 97}
 """The same numbers on x86_64 and aarch64."""
 ARCHITECTURES = ("SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64")
 ARCHITECTURE_NAMES = {"amd64", "arm64"}

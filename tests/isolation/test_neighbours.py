@@ -19,6 +19,18 @@ from isolation.attacks import Attacks
 MIB = 1024 * 1024
 
 
+@pytest.mark.attack(102, "all pseudo-terminals of the machine", expected="none can be made")
+def test_no_pseudo_terminal_can_be_made(attacks: Attacks, seen: Seen) -> None:
+    """The kernel counts them for the whole machine: one run could take them from everybody."""
+    found = attacks.report("""
+import json, os
+from attempt import attempt
+print(json.dumps([attempt(os.openpty), attempt(lambda: os.ttyname(os.open("/dev/ptmx", os.O_RDWR)))]))
+""")
+    assert not any(one.startswith("done") for one in found)
+    seen(found)
+
+
 @pytest.mark.attack(103, "inotify on files that all sandboxes share", expected="no event of a neighbour")
 def test_what_a_neighbour_opens_and_runs_cannot_be_watched(attacks: Attacks, seen: Seen) -> None:
     """The image's files, the devices, /proc and /sys are there in every sandbox; who uses them is nobody's business."""

@@ -264,14 +264,16 @@ print(json.dumps({
 
 @pytest.mark.attack(52, "TIOCSTI on a terminal of one's own", expected="EPERM")
 def test_a_terminal_of_ones_own_is_no_way_to_inject_either(attacks: Attacks, seen: Seen) -> None:
-    """CVE-2017-5226. A pseudo-terminal may be made; nothing types into it but its master."""
+    """CVE-2017-5226. Where a pseudo-terminal can be made at all, nothing types into it but its master."""
     found = attacks.report("""
 import json, os
 from kernel import call
-master, slave = os.openpty()
-print(json.dumps([call("ioctl", fd, request, b"x") for fd in (master, slave) for request in (0x5412, 0x541C)]))
+try: terminal = os.openpty()
+except OSError: terminal = ()
+print(json.dumps([call("ioctl", fd, request, b"x") for fd in (0, 1, 2, *terminal) for request in (0x5412, 0x541C)]))
 """)
-    assert found == ["EPERM"] * 4
+    assert found
+    assert set(found) == {"EPERM"}
     seen(found)
 
 
