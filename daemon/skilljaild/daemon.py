@@ -48,7 +48,7 @@ def make_engine(config: EngineConfig) -> Engine:
 def make_examiner(config: Config, engine: Engine, owner: str, catalogue: Catalogue, admission: Admission) -> Examiner:
     """What tests the host, with the demands of the configuration."""
     demands = Demands(IsolationLevel[config.isolation.minimum.upper()], config.isolation.strict)
-    self_test = SelfTest(engine, owner, config.limits.ceiling.limits())
+    self_test = SelfTest(engine, owner, config.limits.ceiling.limits(), admission)
     return Examiner(engine, catalogue, admission, self_test, demands)
 
 
@@ -138,7 +138,7 @@ async def _serve(
     admission = Admission(config.admission.concurrent_runs, config.admission.queued_runs)
     catalogue = Catalogue(config.images, engine)
     examiner = make_examiner(config, engine, owner, catalogue, admission)
-    reaper = Reaper(engine, owner, registry, examiner)
+    reaper = Reaper(engine, owner, admission, registry, examiner)
     await reaper.sweep()
     if not await _self_test(config, examiner, report, stop):
         return

@@ -118,9 +118,7 @@ class SlowEngine:
 
     async def create(self, spec: SandboxSpec) -> str:
         sandbox_id = f"skilljail-{spec.run_id}"
-        # One that the engine would not destroy is the reaper's, and its place is free.
-        alive = {one.place for name, one in self.live.items() if name not in self.destroyed}
-        if sandbox_id in self.created or spec.place in alive:
+        if sandbox_id in self.created or spec.place in {one.place for one in self.live.values()}:
             self.faults.append(f"a second sandbox of {sandbox_id} or of place {spec.place}")
         await self._called("create", sandbox_id)
         self.live[sandbox_id] = spec
@@ -186,7 +184,7 @@ class Orders(RuleBasedStateMachine):
         self.engine = SlowEngine()
         self.admission = Admission(CONCURRENT, QUEUED)
         self.registry = RunRegistry(REMEMBERED)
-        self.reaper = Reaper(self.engine, "owner", self.registry)  # type: ignore[arg-type]
+        self.reaper = Reaper(self.engine, "owner", self.admission, self.registry)  # type: ignore[arg-type]
         self.context = RunContext(self.engine, REPORT, "owner", self.admission, OpenGate())  # type: ignore[arg-type]
         self.callers: list[Caller] = []
         self.sweeps: list[asyncio.Task[int]] = []

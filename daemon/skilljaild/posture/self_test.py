@@ -20,6 +20,7 @@ from skilljaild.policy import SANDBOX_ENVIRONMENT
 from skilljaild.posture.kernels import boot_id_of, own_boot_id
 from skilljaild.posture.probe import GVISOR, INIT_STREAM
 from skilljaild.posture.sight import OUTPUT_BYTES_MAX, Control, SightError, read_sight
+from skilljaild.runs.admission import Admission
 from skilljaild.runs.conversation import Conversation, Exit, ProtocolError, StartFailed, StreamEnded
 from skilljaild.runs.level import IsolationLevel, level_of
 from skilljaild.runs.sandbox import Sandbox, open_sandbox
@@ -83,10 +84,11 @@ class ImageTest:
 class SelfTest:
     """Tests images, one sandbox at a time for each call. What it makes carries this daemon's label."""
 
-    def __init__(self, engine: Engine, owner: str, ceiling: Limits) -> None:
-        """`ceiling`: the most that a run may have; a self-test takes no more."""
+    def __init__(self, engine: Engine, owner: str, ceiling: Limits, admission: Admission) -> None:
+        """`ceiling`: the most that a run may have; a self-test takes no more. `admission`: for places that are lost."""
         self._engine = engine
         self._owner = owner
+        self._admission = admission
         self._limits = Limits(**{name: min(most, getattr(ceiling, name)) for name, most in _MOST.items()})
         self._under_way: set[str] = set()
 
@@ -156,7 +158,7 @@ class SelfTest:
         )
         self._under_way.add(spec.run_id)
         try:
-            async with open_sandbox(self._engine, spec) as sandbox:
+            async with open_sandbox(self._engine, spec, self._admission.lose) as sandbox:
                 yield sandbox
         finally:
             self._under_way.discard(spec.run_id)

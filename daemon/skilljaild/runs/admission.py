@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import heapq
+from collections.abc import Iterable
 
 from skilljaild.errors import Reason, Refusal
 
@@ -39,6 +40,11 @@ class Admission:
 
     def __init__(self, concurrent_runs: int, queued_runs: int) -> None:
         self._free = list(range(concurrent_runs))
+        self._held: set[int] = set()
+        """Places whose ticket was not given back."""
+        self._lost: dict[str, int] = {}
+        """Places whose sandbox could not be destroyed, by its run: nobody gets the place, and so its user, before it
+        is gone."""
         self._queued_runs = queued_runs
         self._held_bytes = 0
         self._waiting: collections.deque[Ticket] = collections.deque()
@@ -74,9 +80,34 @@ class Admission:
         if ticket in self._waiting:
             self._waiting.remove(ticket)
         else:
-            heapq.heappush(self._free, ticket.place)
+            self._held.discard(ticket.place)
+            self._give_back(ticket.place)
+
+    def lose(self, place: int, run_id: str) -> None:
+        """Keeps a place from everybody: the sandbox of this run could not be destroyed."""
+        self._lost[run_id] = place
+        if place in self._free:
+            self._free.remove(place)
+            heapq.heapify(self._free)
+
+    def lost(self) -> frozenset[str]:
+        """The runs whose sandboxes could not be destroyed."""
+        return frozenset(self._lost)
+
+    def regain(self, run_ids: Iterable[str]) -> None:
+        """Gives back the places of runs whose sandboxes are gone in the end."""
+        for run_id in run_ids:
+            place = self._lost.pop(run_id, None)
+            if place is not None:
+                self._give_back(place)
+
+    def _give_back(self, place: int) -> None:
+        if place not in self._held and place not in self._lost.values():
+            heapq.heappush(self._free, place)
             self._call_next()
 
     def _call_next(self) -> None:
         while self._free and self._waiting:
-            self._waiting.popleft().call(heapq.heappop(self._free))
+            place = heapq.heappop(self._free)
+            self._held.add(place)
+            self._waiting.popleft().call(place)

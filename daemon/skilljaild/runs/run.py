@@ -199,7 +199,7 @@ class Run:
                     missing=tuple(Violation(digest, "dropped") for digest in missing),
                 )
             await self._context.gate.admit(self.policy.interpreter, self._image, self._ticket.place)
-            async with open_sandbox(self._context.engine, self._spec()) as sandbox:
+            async with open_sandbox(self._context.engine, self._spec(), self._context.admission.lose) as sandbox:
                 self._context.gate.check(sandbox.facts)
                 self._phases.claimed = self._lap()
                 await self._in_time("staging the skill", self._stage(sandbox))

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import structlog
@@ -46,12 +47,15 @@ async def uninterrupted(work: Awaitable[T]) -> T:
 
 
 @contextlib.asynccontextmanager
-async def open_sandbox(engine: Engine, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
+async def open_sandbox(engine: Engine, spec: SandboxSpec, lose: Callable[[int, str], None]) -> AsyncIterator[Sandbox]:
     """Makes, verifies and starts a sandbox, and destroys it at the end.
+
+    `lose`: told the place and the run of a sandbox that could not be destroyed.
 
     Raises EngineError, IsolationError among them; then nothing was run and nothing is left.
     """
-    sandbox_id = await _create(engine, spec)
+    destroy = functools.partial(_destroy, engine, spec, lose)
+    sandbox_id = await _create(engine, spec, destroy)
     try:
         await engine.verify(sandbox_id, spec)
         # To its end, whatever happens: a stream that nobody waits for any more would never be closed.
@@ -63,10 +67,10 @@ async def open_sandbox(engine: Engine, spec: SandboxSpec) -> AsyncIterator[Sandb
             await engine.confirm(sandbox_id, spec)
         yield Sandbox(sandbox_id, conversation, verified, facts)
     finally:
-        await uninterrupted(_destroy(engine, sandbox_id, spec.run_id))
+        await uninterrupted(destroy(sandbox_id))
 
 
-async def _create(engine: Engine, spec: SandboxSpec) -> str:
+async def _create(engine: Engine, spec: SandboxSpec, destroy: Callable[[str], Awaitable[None]]) -> str:
     """Creates; when cancelled meanwhile, the sandbox that is on its way is destroyed as soon as it is there."""
     creation = asyncio.ensure_future(engine.create(spec))
     try:
@@ -74,24 +78,25 @@ async def _create(engine: Engine, spec: SandboxSpec) -> str:
     except asyncio.CancelledError:
         await asyncio.wait([creation])
         if not creation.cancelled() and creation.exception() is None:
-            await _destroy(engine, creation.result(), spec.run_id)
+            await destroy(creation.result())
         raise
 
 
-async def _destroy(engine: Engine, sandbox_id: str, run_id: str) -> None:
+async def _destroy(engine: Engine, spec: SandboxSpec, lose: Callable[[int, str], None], sandbox_id: str) -> None:
     started = time.monotonic()
     try:
         await engine.destroy(sandbox_id)
     except EngineError as error:
-        # Not lost: it carries our label, and the reaper comes back for it.
+        # It carries our label, and the reaper comes back for it. Until then its place and its user are taken.
+        lose(spec.place, spec.run_id)
         log.warning(
             "sandbox not destroyed, the reaper will try again",
-            run=run_id,
+            run=spec.run_id,
             sandbox=sandbox_id,
             error=str(error),
         )
     else:
-        log.debug("sandbox destroyed", run=run_id, seconds=round(time.monotonic() - started, 3))
+        log.debug("sandbox destroyed", run=spec.run_id, seconds=round(time.monotonic() - started, 3))
 
 
 @contextlib.asynccontextmanager

@@ -104,3 +104,36 @@ def test_never_more_run_or_wait_than_may_and_nobody_is_passed_over(
         assert sum(turns) == min(running, len(held))
         # Those that wait came after those that run.
         assert turns == sorted(turns, reverse=True)
+
+
+@pytest.mark.parametrize("first", ["lose", "release"])
+def test_a_lost_place_is_nobodys_until_it_is_regained(first: str) -> None:
+    """Whether the loss is known before the run is over, or only afterwards."""
+    admission = Admission(2, 2)
+    ticket, other = admission.admit(), admission.admit()
+    for step in (first, "release" if first == "lose" else "lose"):
+        if step == "lose":
+            admission.lose(ticket.place, "run-1")
+        else:
+            admission.release(ticket)
+    waiting = admission.admit()
+    assert (waiting.position, called(waiting)) == (1, [False])
+    admission.release(other)
+    assert called(waiting) == [True]
+    assert waiting.place == other.place
+    last = admission.admit()
+    assert called(last) == [False]
+    admission.regain(["run-1", "run-2"])
+    assert called(last) == [True]
+    assert last.place == ticket.place
+
+
+def test_a_place_that_is_regained_before_its_run_is_over_is_given_back_once() -> None:
+    admission = Admission(1, 3)
+    ticket = admission.admit()
+    admission.lose(ticket.place, "run-1")
+    admission.regain(["run-1"])
+    waiting = [admission.admit(), admission.admit()]
+    assert called(*waiting) == [False, False]
+    admission.release(ticket)
+    assert called(*waiting) == [True, False]

@@ -42,7 +42,7 @@ class Bench:
             self.engine,
             Catalogue(ImagesConfig(**IMAGES), self.engine),
             self.admission,
-            SelfTest(self.engine, "owner", CeilingLimits().limits()),
+            SelfTest(self.engine, "owner", CeilingLimits().limits(), self.admission),
             Demands(minimum, demands.get("strict", False)),
         )
 

@@ -9,6 +9,7 @@ import pytest
 from skilljaild import reaper as module
 from skilljaild.engines.base import EngineError, EngineUnavailable, OwnedSandbox
 from skilljaild.reaper import Reaper
+from skilljaild.runs.admission import Admission
 
 from .fake_engine import FakeEngine
 
@@ -27,7 +28,7 @@ class Registry:
 
 def reaper(engine: FakeEngine, registry: Any) -> Reaper:
     """A reaper of the owner `mine`."""
-    return Reaper(engine, "mine", registry)
+    return Reaper(engine, "mine", Admission(1, 1), registry)
 
 
 async def test_only_what_nobody_wants_is_destroyed() -> None:
@@ -107,5 +108,31 @@ async def test_what_any_owner_wants_is_kept() -> None:
     engine.owned = [OwnedSandbox(name, name, SOON) for name in ("run", "self-test", "orphan")]
     first: Any = Registry("run")
     second: Any = Registry("self-test")
-    assert await Reaper(engine, "mine", first, second).sweep() == 1
+    assert await Reaper(engine, "mine", Admission(1, 1), first, second).sweep() == 1
     assert engine.destroyed == ["orphan"]
+
+
+async def test_a_place_comes_back_when_its_sandbox_is_gone_and_not_before() -> None:
+    engine, admission = FakeEngine(), Admission(2, 2)
+    one = Reaper(engine, "mine", admission, Registry())
+    ticket = admission.admit()
+    admission.lose(ticket.place, "run-1")
+    admission.release(ticket)
+    engine.owned = [OwnedSandbox("stuck", "run-1", SOON)]
+    engine.faults["destroy"] = EngineError("it is frozen")
+    await one.sweep()
+    assert admission.lost() == {"run-1"}
+    engine.faults.clear()
+    await one.sweep()
+    assert admission.lost() == frozenset()
+
+
+async def test_a_place_that_is_lost_while_the_engine_is_asked_stays_lost() -> None:
+    engine, admission = FakeEngine(), Admission(1, 1)
+    engine.gates["list_owned mine"] = asyncio.Event()
+    sweep = asyncio.create_task(Reaper(engine, "mine", admission, Registry()).sweep())
+    await engine.reached["list_owned mine"].wait()
+    admission.lose(0, "run-1")
+    engine.gates["list_owned mine"].set()
+    await sweep
+    assert admission.lost() == {"run-1"}

@@ -23,7 +23,6 @@ from skilljaild.engines.base import (
 )
 from skilljaild.errors import Reason, Refusal
 from skilljaild.limits import Limits
-from skilljaild.posture import self_test
 from skilljaild.runs import run as module
 from skilljaild.runs import sandbox as sandbox_module
 from skilljaild.runs.admission import Admission
@@ -797,13 +796,6 @@ async def test_a_sandbox_that_does_not_answer_is_given_up(
     bench.check_clean()
 
 
-async def test_a_self_test_starts_its_probe_as_a_run_starts_its_script(bench: Bench) -> None:
-    run = bench.run()
-    await finished(run)
-    order = bench.engine.boxes[0].orders["start"]
-    assert set(order) - {"stdin_bytes"} <= set(self_test._order(LIMITS, []))
-
-
 async def test_the_gate_is_asked_in_the_runs_own_place_before_anything_is_made(bench: Bench) -> None:
     run = bench.run()
     result = result_of(run, await finished(run))
@@ -829,3 +821,11 @@ async def test_a_sandbox_below_the_demanded_level_runs_nothing(bench: Bench) -> 
     assert (run.refusal.reason, run.refusal.message) == (Reason.ISOLATION_POSTURE, bench.gate.below)
     assert bench.engine.boxes[0].files == {}
     bench.check_clean()
+
+
+async def test_a_sandbox_that_is_not_destroyed_keeps_its_place_and_its_user(bench: Bench) -> None:
+    bench.engine.faults["destroy"] = EngineError("it is frozen")
+    run = bench.run()
+    await finished(run)
+    assert bench.admission.lost() == {run.run_id}
+    assert bench.admission.admit().place != bench.engine.specs[0].place

@@ -16,6 +16,7 @@ from skilljaild.posture import self_test as module
 from skilljaild.posture.kernels import boot_id_of
 from skilljaild.posture.self_test import ImageTest, SelfTest
 from skilljaild.posture.sight import Control
+from skilljaild.runs.admission import Admission
 from skilljaild.runs.level import IsolationLevel
 
 from .facts import good_facts
@@ -39,7 +40,7 @@ async def engine(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeEngine]:
 
 async def tested(engine: FakeEngine, **ceiling: Any) -> ImageTest:
     """Tests the image."""
-    return await SelfTest(engine, "owner", CeilingLimits(**ceiling).limits()).run("python", IMAGE, 3)
+    return await SelfTest(engine, "owner", CeilingLimits(**ceiling).limits(), Admission(4, 4)).run("python", IMAGE, 3)
 
 
 async def test_a_sandbox_is_made_as_a_run_gets_it_and_the_probe_runs_in_it_as_a_script(engine: FakeEngine) -> None:
@@ -130,7 +131,7 @@ async def test_a_sandbox_that_does_nothing_is_given_up(engine: FakeEngine, monke
 
 
 async def test_its_sandbox_is_wanted_while_it_is_there(engine: FakeEngine) -> None:
-    self_test = SelfTest(engine, "owner", CeilingLimits().limits())
+    self_test = SelfTest(engine, "owner", CeilingLimits().limits(), Admission(4, 4))
     seen: list[frozenset[str]] = []
 
     async def init(box: Box) -> None:
@@ -172,13 +173,13 @@ async def test_what_gvisor_shows_of_init_is_told_apart_and_fails_an_image_anywhe
 async def test_two_sandboxes_with_kernels_of_their_own_are_virtual_machines(engine: FakeEngine) -> None:
     ids = itertools.cycle([ONE, OTHER])
     engine.init = at_level(lambda: next(ids))
-    test = await SelfTest(engine, "owner", CeilingLimits().limits()).run("python", IMAGE, 0)
+    test = await SelfTest(engine, "owner", CeilingLimits().limits(), Admission(4, 4)).run("python", IMAGE, 0)
     assert (test.level, len(engine.specs)) == (IsolationLevel.VM, 2)
 
 
 async def test_two_sandboxes_with_the_same_kernel_are_containers_wherever_the_engine_is(engine: FakeEngine) -> None:
     engine.init = at_level(lambda: ONE)
-    test = await SelfTest(engine, "owner", CeilingLimits().limits()).run("python", IMAGE, 0)
+    test = await SelfTest(engine, "owner", CeilingLimits().limits(), Admission(4, 4)).run("python", IMAGE, 0)
     assert (test.level, len(engine.specs)) == (IsolationLevel.CONTAINER, 2)
 
 
@@ -187,7 +188,7 @@ async def test_the_daemons_own_kernel_needs_no_second_sandbox(
 ) -> None:
     monkeypatch.setattr(module, "own_boot_id", lambda: ONE)
     engine.init = at_level(lambda: ONE)
-    test = await SelfTest(engine, "owner", CeilingLimits().limits()).run("python", IMAGE, 0)
+    test = await SelfTest(engine, "owner", CeilingLimits().limits(), Admission(4, 4)).run("python", IMAGE, 0)
     assert (test.level, len(engine.specs)) == (IsolationLevel.CONTAINER, 1)
 
 
