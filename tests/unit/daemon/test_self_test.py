@@ -60,10 +60,12 @@ async def test_a_sandbox_is_made_as_a_run_gets_it_and_the_probe_runs_in_it_as_a_
 
 async def test_it_takes_little_of_the_host_and_never_more_than_a_run_may(engine: FakeEngine) -> None:
     await tested(engine)
-    await tested(engine, memory_bytes=64 << 20, pids=8, disk_bytes=128 << 10)
+    await tested(engine, memory_bytes=64 << 20, pids=8, disk_bytes=128 << 10, output_bytes=10, wall_seconds=0.1)
     usual, small = (spec.limits for spec in engine.specs)
     assert (usual.memory_bytes, usual.pids, usual.disk_bytes) == (128 << 20, 32, 1 << 20)
     assert (small.memory_bytes, small.pids, small.disk_bytes) == (64 << 20, 8, 128 << 10)
+    # What scripts may say, and how long they may take, is no matter of the host.
+    assert (small.output_bytes, small.wall_seconds) == (usual.output_bytes, usual.wall_seconds)
 
 
 async def test_a_wall_that_is_missing_fails_the_image(engine: FakeEngine) -> None:
