@@ -45,7 +45,7 @@ _LIMITS = Limits(
     egress_connections=1,
 )
 """What a self-test takes of a host, or less of these where the operator's ceilings are lower:"""
-_OF_THE_HOST = ("cpus", "memory_bytes", "pids", "disk_bytes", "disk_inodes", "open_files")
+_OF_THE_HOST = ("cpus", "memory_bytes", "pids", "disk_bytes", "disk_inodes")
 WEAK_ON_GVISOR = {INIT_STREAM}
 """gVisor shows more of init than Linux does. With it a script can forge the result of its own run, and reach nothing
 else: that is told as a finding, and keeps nobody from the stronger wall."""
@@ -117,7 +117,9 @@ class SelfTest:
             fault = f"it took longer than {TEST_SECONDS:g} s; is the host overloaded?"
         except SightError as error:
             fault = str(error)
-        except (StreamEnded, ProtocolError, StartFailed) as error:
+        except StartFailed as error:
+            fault = f"the probe could not be started: {error}"
+        except (StreamEnded, ProtocolError) as error:
             fault = f"its init does not do what it must ({error}); build the image with `skilljail images build`"
         except EngineError as error:
             fault = str(error)

@@ -19,7 +19,7 @@ from skilljaild.posture.sight import Control
 from skilljaild.runs.level import IsolationLevel
 
 from .facts import good_facts
-from .fake_engine import Box, FakeEngine, ready, serve_script
+from .fake_engine import Box, FakeEngine, ready, serve_script, staged
 from .probed import GOOD, at_level, printed, probed
 
 IMAGE = Image("skilljail/python", "sha256:" + "a" * 64, {})
@@ -86,6 +86,13 @@ async def gone(box: Box) -> None:
     box.stream.end()
 
 
+async def unstartable(box: Box) -> None:
+    """Has no Python that can be executed."""
+    await staged(box)
+    await box.hear(FrameType.START)
+    box.say(FrameType.FAILED, {"errno": 13, "message": "Permission denied"})
+
+
 async def weak(box: Box) -> None:
     """A sandbox with a capability."""
     facts = good_facts(box.spec.limits, box.spec.place)
@@ -99,6 +106,7 @@ async def weak(box: Box) -> None:
         (speechless, "its init does not do what it must"),
         (gone, "its init does not do what it must (the sandbox's stream ended); build the image"),
         (weak, "seen from inside the sandbox, this does not hold: no capability"),
+        (unstartable, "the probe could not be started: Permission denied"),
         (serve_script(end=True), "its init does not do what it must (the sandbox's stream ended)"),
         (printed(b"not json"), "the probe printed something else than JSON"),
         (printed(b"x" * 70_000), "its init does not do what it must (more output than init may pass on)"),
