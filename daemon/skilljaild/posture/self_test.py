@@ -31,22 +31,23 @@ __all__ = ["ImageTest", "SelfTest"]
 TEST_SECONDS = 60.0
 """How long one image may take on a loaded host."""
 WALL_SECONDS = 30.0
-_MOST = {
-    "wall_seconds": WALL_SECONDS,
-    "cpu_seconds": WALL_SECONDS,
-    "cpus": 1.0,
-    "memory_bytes": 128 * 1024 * 1024,
-    "pids": 32,
-    "disk_bytes": 1024 * 1024,
-    "disk_inodes": 64,
-    "open_files": 64,
-    "output_bytes": OUTPUT_BYTES_MAX,
-    "artifact_count": 1,
-    "artifact_bytes": 1,
-    "egress_bytes": 1,
-    "egress_connections": 1,
-}
-"""What a self-test takes of a host, or less where the operator's ceilings are lower."""
+_LIMITS = Limits(
+    wall_seconds=WALL_SECONDS,
+    cpu_seconds=WALL_SECONDS,
+    cpus=1.0,
+    memory_bytes=128 * 1024 * 1024,
+    pids=32,
+    disk_bytes=1024 * 1024,
+    disk_inodes=64,
+    open_files=64,
+    output_bytes=OUTPUT_BYTES_MAX,
+    artifact_count=1,
+    artifact_bytes=1,
+    egress_bytes=1,
+    egress_connections=1,
+)
+"""What a self-test takes of a host, or less of these where the operator's ceilings are lower:"""
+_OF_THE_HOST = ("cpus", "memory_bytes", "pids", "disk_bytes", "disk_inodes")
 WEAK_ON_GVISOR = {INIT_STREAM}
 """gVisor shows more of init than Linux does. With it a script can forge the result of its own run, and reach nothing
 else: that is told as a finding, and keeps nobody from the stronger wall."""
@@ -89,7 +90,8 @@ class SelfTest:
         self._engine = engine
         self._owner = owner
         self._admission = admission
-        self._limits = Limits(**{name: min(most, getattr(ceiling, name)) for name, most in _MOST.items()})
+        less = {name: min(getattr(_LIMITS, name), getattr(ceiling, name)) for name in _OF_THE_HOST}
+        self._limits = dataclasses.replace(_LIMITS, **less)
         self._under_way: set[str] = set()
 
     def under_way(self) -> frozenset[str]:
@@ -118,7 +120,9 @@ class SelfTest:
             fault = f"it took longer than {TEST_SECONDS:g} s; is the host overloaded?"
         except SightError as error:
             fault = str(error)
-        except (StreamEnded, ProtocolError, StartFailed) as error:
+        except StartFailed as error:
+            fault = f"the probe could not be started: {error}"
+        except (StreamEnded, ProtocolError) as error:
             fault = f"its init does not do what it must ({error}); build the image with `skilljail images build`"
         except EngineError as error:
             fault = str(error)

@@ -20,7 +20,7 @@ from skilljaild.runs.admission import Admission
 from skilljaild.runs.level import IsolationLevel
 
 from .facts import good_facts
-from .fake_engine import Box, FakeEngine, ready, serve_script
+from .fake_engine import Box, FakeEngine, ready, serve_script, staged
 from .probed import GOOD, at_level, printed, probed
 
 IMAGE = Image("skilljail/python", "sha256:" + "a" * 64, {})
@@ -61,10 +61,12 @@ async def test_a_sandbox_is_made_as_a_run_gets_it_and_the_probe_runs_in_it_as_a_
 
 async def test_it_takes_little_of_the_host_and_never_more_than_a_run_may(engine: FakeEngine) -> None:
     await tested(engine)
-    await tested(engine, memory_bytes=64 << 20, pids=8, disk_bytes=128 << 10)
+    await tested(engine, memory_bytes=64 << 20, pids=8, disk_bytes=128 << 10, output_bytes=10, wall_seconds=0.1)
     usual, small = (spec.limits for spec in engine.specs)
     assert (usual.memory_bytes, usual.pids, usual.disk_bytes) == (128 << 20, 32, 1 << 20)
     assert (small.memory_bytes, small.pids, small.disk_bytes) == (64 << 20, 8, 128 << 10)
+    # What scripts may say, and how long they may take, is no matter of the host.
+    assert (small.output_bytes, small.wall_seconds) == (usual.output_bytes, usual.wall_seconds)
 
 
 async def test_a_wall_that_is_missing_fails_the_image(engine: FakeEngine) -> None:
@@ -85,6 +87,13 @@ async def gone(box: Box) -> None:
     box.stream.end()
 
 
+async def unstartable(box: Box) -> None:
+    """Has no Python that can be executed."""
+    await staged(box)
+    await box.hear(FrameType.START)
+    box.say(FrameType.FAILED, {"errno": 13, "message": "Permission denied"})
+
+
 async def weak(box: Box) -> None:
     """A sandbox with a capability."""
     facts = good_facts(box.spec.limits, box.spec.place)
@@ -98,6 +107,7 @@ async def weak(box: Box) -> None:
         (speechless, "its init does not do what it must"),
         (gone, "its init does not do what it must (the sandbox's stream ended); build the image"),
         (weak, "seen from inside the sandbox, this does not hold: no capability"),
+        (unstartable, "the probe could not be started: Permission denied"),
         (serve_script(end=True), "its init does not do what it must (the sandbox's stream ended)"),
         (printed(b"not json"), "the probe printed something else than JSON"),
         (printed(b"x" * 70_000), "its init does not do what it must (more output than init may pass on)"),
