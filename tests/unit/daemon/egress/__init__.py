@@ -1,0 +1,1 @@
+"""Tests of the egress proxy, without a sandbox and without a network."""
