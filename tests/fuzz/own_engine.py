@@ -115,20 +115,22 @@ class OwnEngine:
             return [one["Name"] for one in api.volumes()["Volumes"] or []]
 
     @staticmethod
-    def cgroups() -> list[str]:
-        """Control groups of its containers, dead or alive, in every hierarchy."""
+    def cgroups() -> set[str]:
+        """Ids of containers that have a control group, dead or alive, in any hierarchy."""
         parents = [*CGROUP_ROOT.glob(CGROUP), *CGROUP_ROOT.glob(f"*/{CGROUP}")]
-        return [str(entry) for parent in parents for entry in parent.iterdir() if entry.is_dir()]
+        return {entry.name for parent in parents for entry in parent.iterdir() if entry.is_dir()}
 
     @staticmethod
-    def processes() -> list[int]:
-        """Processes in its containers."""
-        found = []
+    def processes() -> dict[int, tuple[str, bool]]:
+        """Processes in its containers: the container's id, and whether it is runc's own, which waits to become init."""
+        found = {}
         for entry in pathlib.Path("/proc").iterdir():
             if entry.name.isdecimal():
                 with contextlib.suppress(OSError):
-                    if f"/{CGROUP}/" in (entry / "cgroup").read_text():
-                        found.append(int(entry.name))
+                    _, separator, after = (entry / "cgroup").read_text().partition(f"/{CGROUP}/")
+                    if separator:
+                        waits = (entry / "cmdline").read_bytes() == b"runc\0init\0"
+                        found[int(entry.name)] = (after.split("\n", 1)[0].split("/", 1)[0], waits)
         return found
 
     # Its end

@@ -123,13 +123,15 @@ def test_a_daemon_that_is_killed_at_any_moment_of_a_run_leaves_nothing_after_the
     own_engine: OwnEngine, kills: list[tuple[str, int]]
 ) -> None:
     world = World(own_engine)
-    for kind, milliseconds in kills:
-        world.callers.append(Caller(world, kind))
-        time.sleep(milliseconds / 1_000)
-        world.kill()
-        world.start()
-        world.check_nothing_is_left()
-    world.settle()
+    try:
+        for kind, milliseconds in kills:
+            world.callers.append(Caller(world, kind))
+            time.sleep(milliseconds / 1_000)
+            world.kill()
+            world.start()
+            world.check_nothing_is_left()
+    finally:
+        world.settle()
 
 
 @hunt.target(milliseconds=st.sampled_from(range(1, 1_000)), examples=1, real=True)
