@@ -35,7 +35,7 @@ A run, in order:
                         "cpu_seconds": float|null, "peak_memory_bytes": int|null, "oom_kills": int|null,
                         "pids_limit_hits": int|null, "disk_full": bool, "output_truncated": bool}
                        every process but init is dead when it is sent; pids_limit_hits: processes that the
-                       kernel refused, or, where it keeps no record (gVisor), looks at which all were in use
+                       kernel refused, or, where it keeps no record (gVisor), looks at which there were too many
     init    ARTIFACT   {"path": str, "size": int, "executable": bool}, then DATA … with `size` bytes
             SKIPPED    {"path": str, "reason": SkipReason}
                        path: `\\xNN` for each byte that is not printable UTF-8; it is "." for

@@ -60,7 +60,7 @@ class Usage:
             self.too_many_files |= census.is_above()
         if self._crowded is not None:
             tasks = count_tasks()
-            self._crowded += tasks >= self._pids
+            self._crowded += tasks > self._pids
             self.too_many_tasks |= tasks > self._pids
 
     def cpu_seconds(self) -> float:
@@ -69,7 +69,7 @@ class Usage:
         return max(0.0, (self._children.cpu_seconds() if now is None else now) - self._cpu_base)
 
     def pids_limit_hits(self) -> int | None:
-        """Processes and threads that the kernel refused; looks at which all were in use, where it keeps no record."""
+        """Processes and threads that the kernel refused; where it keeps no record, looks that met too many."""
         hits = _since(self._pids_base, self._group.pids_limit_hits())
         return self._crowded if hits is None else hits
 
