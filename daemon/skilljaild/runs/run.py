@@ -283,6 +283,7 @@ class Run:
             "open_files": limits.open_files,
             "disk_bytes": limits.disk_bytes,
             "pids": limits.pids,
+            "cpus": limits.cpus,
             "disk_inodes": limits.disk_inodes,
             "artifact_patterns": list(request.artifact_patterns),
             "artifact_count": limits.artifact_count,

@@ -25,8 +25,8 @@ A run, in order:
                         "stdin_bytes": int,      DATA frames with so many bytes follow
                         "wall_seconds": float, "cpu_seconds": float, "output_bytes": int, "open_files": int,
                         "disk_bytes": int,       the largest file (RLIMIT_FSIZE)
-                        "pids": int, "disk_inodes": int,
-                                                 counted by init where the kernel does not hold them (gVisor)
+                        "pids": int, "disk_inodes": int, "cpus": float,
+                                                 for what init counts where the kernel does not (gVisor)
                         "artifact_patterns": [glob, …], "artifact_count": int, "artifact_bytes": int}
     daemon  DATA …     standard input
     init    STARTED    {}  or  FAILED {"errno": int, "message": str}  and then DONE

@@ -196,6 +196,7 @@ async def test_init_is_told_what_to_stage_and_to_run(bench: Bench) -> None:
         "open_files": 256,
         "disk_bytes": LIMITS.disk_bytes,
         "pids": LIMITS.pids,
+        "cpus": LIMITS.cpus,
         "disk_inodes": LIMITS.disk_inodes,
         "artifact_patterns": [],
         "artifact_count": 3,
