@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import docker
 import pytest
@@ -19,12 +19,15 @@ import skilljail
 __all__ = [
     "EXAMPLE_SKILL",
     "INTERPRETERS",
+    "ON_GVISOR",
     "RUNTIME",
     "RUNTIME_SEEN",
     "SKILL_MD",
     "Daemon",
     "MakeSkill",
     "Traces",
+    "gvisor_processes",
+    "on",
     "owned_containers",
     "running_daemon",
     "start_daemon",
@@ -36,6 +39,7 @@ RUNTIME = os.environ.get("SKILLJAIL_RUNTIME", "")
 RUNTIME_SEEN = pytest.StashKey[str]()
 """What the sandboxes of a test session run on, such as `runc`; known when its daemon has been started."""
 
+ON_GVISOR = RUNTIME.startswith("runsc")
 INTERPRETERS = ("python", "node", "bash", "pwsh")
 EXAMPLE_SKILL = pathlib.Path(__file__).parent.parent / "examples" / "skills" / "unit-converter"
 
@@ -106,6 +110,15 @@ def running_daemon(*flags: str, **options: Any) -> Iterator[Daemon]:
             daemon.stop()
 
 
+T = TypeVar("T")
+
+
+def on(*, runc: T, gvisor: T, why: str) -> T:
+    """What is expected on the runtime of the tests. `why`: the reason of the difference, see docs/gvisor.md."""
+    assert why
+    return gvisor if ON_GVISOR else runc
+
+
 MakeSkill = Callable[..., pathlib.Path]
 """`make_skill(files, executable=())`, see conftest."""
 
@@ -138,8 +151,19 @@ class Traces:
         containers = {one["Id"] for one in api.containers(all=True, filters={"label": ["io.skilljail.run"]})}
         return cls(
             containers,
-            {int(path.parent.name) for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if _is_ours(path)},
+            {int(path.parent.name) for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if _is_ours(path)}
+            | gvisor_processes(),
         )
+
+
+def gvisor_processes() -> set[int]:
+    """The processes of gVisor on this host. What runs in a sandbox is inside of them, and not to be seen."""
+    found = set()
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes().startswith((b"runsc-sandbox\0", b"runsc-gofer\0")):
+                found.add(int(path.parent.name))
+    return found
 
 
 def _is_ours(path: pathlib.Path) -> bool:

@@ -134,7 +134,9 @@ console.log(fs.readFileSync("references/note.txt", "utf8") + neighbour.WORD, ins
 """,
     bash="""
 source "$(dirname "$0")/neighbour.sh"
-test -d assets/empty && echo "$(cat references/note.txt)$WORD [$(ls -A assets/empty)]"
+shopt -s dotglob nullglob
+inside=(assets/empty/*)
+test -d assets/empty && echo "$(cat references/note.txt)$WORD [${inside[*]}]"
 """,
     pwsh="""
 . "$PSScriptRoot/neighbour.ps1"
@@ -155,8 +157,11 @@ console.log(mode("scripts/tool"), mode("references/note.txt"));
 """,
     bash="""
 for path in scripts/tool references/note.txt; do
-    mode=$(stat -c %a "$path")
-    modes+=("0o${mode:0:1}00")
+    mode=0
+    test -r "$path" && ((mode += 4))
+    test -w "$path" && ((mode += 2))
+    test -x "$path" && ((mode += 1))
+    modes+=("0o${mode}00")
 done
 echo "${modes[@]}"
 """,

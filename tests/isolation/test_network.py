@@ -61,6 +61,7 @@ def lines(name):
     try:
         with open(f"/proc/net/{name}") as file: return file.read().splitlines()
     except FileNotFoundError: return []
+sockets = [line for name in ("tcp", "tcp6", "udp", "udp6", "raw", "unix") for line in lines(name)[1:]]
 handle = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 def change(request, name=b"lo", content=bytes(24)):
     return attempt(lambda: fcntl.ioctl(handle, request, struct.pack("16s24s", name, content)))
@@ -71,7 +72,7 @@ print(json.dumps({
     "routes": lines("route")[1:],
     "routes of IPv6": [line for line in lines("ipv6_route") if line.split()[-1] != "lo"],
     "neighbours": lines("arp")[1:],
-    "sockets": [line for name in ("tcp", "tcp6", "udp", "udp6", "raw", "unix") for line in lines(name)[1:]],
+    "sockets": sockets,
     "multicast": [line for line in lines("igmp")[1:] if line[0].isdigit() and line.split()[1] != "lo"],
     "SIOCSIFADDR": change(0x8916, content=address),
     "SIOCSIFFLAGS": change(0x8914, content=struct.pack("h", 0)),

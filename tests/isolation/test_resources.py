@@ -8,7 +8,7 @@ import docker
 import pytest
 import skilljail
 from attack_table import Seen
-from harness import Daemon, owned_containers
+from harness import Daemon, on, owned_containers
 from skilljail import Limits, Outcome
 
 from isolation.attacks import Attacks
@@ -55,7 +55,10 @@ def test_a_fork_bomb_ends_and_the_daemon_answers_meanwhile(
     # One that waits between two tries, as bash does, ends at its time.
     assert result.outcome in {Outcome.PIDS_LIMIT, Outcome.WALL_TIMEOUT}
     assert result.exit_code is None
-    assert result.usage.pids_limit_hits
+    slow = on(
+        runc=False, gvisor=interpreter in {"node", "pwsh"}, why="too slow there to come near its limit in this time"
+    )
+    assert result.usage.pids_limit_hits or slow
     assert owned_containers(engine_api, daemon.owner) == []
     seen(result.outcome)
 
@@ -102,7 +105,12 @@ except RuntimeError:
     raise SystemExit(4)
 """
     result = attacks.run(script, limits=Limits(pids=16))
-    assert (result.outcome, result.exit_code, result.stdout) == (Outcome.PIDS_LIMIT, 4, b"refused\n")
+    told = on(
+        runc={(Outcome.PIDS_LIMIT, 4, b"refused\n")},
+        gvisor={(Outcome.PIDS_LIMIT, None, b""), (Outcome.EXITED, 4, b"refused\n")},
+        why="init ends whom it sees to have too many; it looks 20 times a second, and nobody keeps a record",
+    )
+    assert (result.outcome, result.exit_code, result.stdout) in told
     seen(result.outcome, result.stdout_text.strip())
 
 
@@ -194,7 +202,8 @@ echo 1000 >/proc/1/oom_score_adj 2>/dev/null && echo offered init
 exec dd if=/dev/zero of=/work/tmp/fill bs=64k status=none
 """
     result = attacks.run(script, "x.sh", limits=Limits(memory_bytes=48 * MIB, disk_bytes=47 * MIB, wall_seconds=10))
-    assert (result.outcome, result.stdout) == (Outcome.OOM_KILLED, b"")
+    lowered = on(runc=b"", gvisor=b"lowered below\n", why="the number is kept and means nothing: gVisor kills nobody")
+    assert (result.outcome, result.stdout) == (Outcome.OOM_KILLED, lowered)
     assert result.exit_code != 0
     seen(result.outcome)
 
@@ -302,7 +311,11 @@ print(json.dumps({
 }))
 """
     found = attacks.report(script, limits=Limits(disk_bytes=24 * MIB, disk_inodes=1_024))
-    assert found == {"work": [[24 * MIB, 1_024]] * 6, "file systems": 1, "shared memory": 64 * MIB}
+    assert found["shared memory"] == 64 * MIB
+    assert [one[0] for one in found["work"]] == [24 * MIB] * 6
+    inodes = on(runc={1_024}, gvisor={0, 1_024}, why="older releases do not limit them; then init counts")
+    assert {one[1] for one in found["work"]} <= inodes
+    assert found["file systems"] == on(runc=1, gvisor=2, why="gVisor mounts a /tmp of its own, to which we give a cap")
     seen(f"{found['file systems']} file system")
 
 

@@ -27,6 +27,7 @@ def start_order(
         "open_files": limits.open_files,
         "disk_bytes": limits.disk_bytes,
         "pids": limits.pids,
+        "cpus": limits.cpus,
         "disk_inodes": limits.disk_inodes,
         "egress": egress,
         "artifact_patterns": list(artifact_patterns),

@@ -74,7 +74,9 @@ class Conversation:
     def _run(self, order: StartOrder) -> None:
         stdin = self._stdin(order.stdin_bytes)
         tunnels = self._listen() if order.egress else None
-        usage = Usage(self._group, self._children, self._work, pids=order.pids, disk_inodes=order.disk_inodes)
+        usage = Usage(
+            self._group, self._children, self._work, pids=order.pids, disk_inodes=order.disk_inodes, cpus=order.cpus
+        )
         try:
             self._run_counted(order, stdin, usage, tunnels)
         finally:

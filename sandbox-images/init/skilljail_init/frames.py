@@ -26,8 +26,8 @@ A run, in order:
                         "stdin_bytes": int,      DATA frames with so many bytes follow
                         "wall_seconds": float, "cpu_seconds": float, "output_bytes": int, "open_files": int,
                         "disk_bytes": int,       the largest file (RLIMIT_FSIZE)
-                        "pids": int, "disk_inodes": int,
-                                                 counted by init where the kernel does not hold them (gVisor)
+                        "pids": int, "disk_inodes": int, "cpus": float,
+                                                 for what init counts where the kernel does not (gVisor)
                         "egress": bool,          whether init listens on EGRESS_PORT of loopback, see below
                         "artifact_patterns": [glob, …], "artifact_count": int, "artifact_bytes": int}
     daemon  DATA …     standard input
@@ -37,7 +37,7 @@ A run, in order:
                         "cpu_seconds": float|null, "peak_memory_bytes": int|null, "oom_kills": int|null,
                         "pids_limit_hits": int|null, "disk_full": bool, "output_truncated": bool}
                        every process but init is dead when it is sent; pids_limit_hits: processes that the
-                       kernel refused, or, where it keeps no record (gVisor), looks at which all were in use
+                       kernel refused, or, where it keeps no record (gVisor), looks at which there were too many
     init    ARTIFACT   {"path": str, "size": int, "executable": bool}, then DATA … with `size` bytes
             SKIPPED    {"path": str, "reason": SkipReason}
                        path: `\\xNN` for each byte that is not printable UTF-8; it is "." for

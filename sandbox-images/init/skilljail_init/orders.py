@@ -52,6 +52,7 @@ class StartOrder:
         "artifact_count",
         "artifact_patterns",
         "cpu_seconds",
+        "cpus",
         "cwd",
         "disk_bytes",
         "disk_inodes",
@@ -74,8 +75,9 @@ class StartOrder:
         if self.cwd:
             _names("cwd", self.cwd)
         self.stdin_bytes = _integer(fields, "stdin_bytes", STDIN_MAX)
-        self.wall_seconds = _seconds(fields, "wall_seconds")
-        self.cpu_seconds = _seconds(fields, "cpu_seconds")
+        self.wall_seconds = _positive(fields, "wall_seconds")
+        self.cpu_seconds = _positive(fields, "cpu_seconds")
+        self.cpus = _positive(fields, "cpus", "processors")
         self.output_bytes = _integer(fields, "output_bytes")
         self.open_files = _integer(fields, "open_files")
         self.pids = _integer(fields, "pids")
@@ -153,8 +155,8 @@ def _integer(fields: dict[str, object], name: str, largest: int = INTEGER_MAX) -
     return value
 
 
-def _seconds(fields: dict[str, object], name: str) -> float:
+def _positive(fields: dict[str, object], name: str, unit: str = "seconds") -> float:
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= SECONDS_MAX:
-        raise InitError(f"{name}: not a number of seconds above 0 and up to {SECONDS_MAX}")
+        raise InitError(f"{name}: not a number of {unit} above 0 and up to {SECONDS_MAX}")
     return float(value)

@@ -25,6 +25,8 @@ EXEC_SECONDS_MAX = 10
 """Time for the new process to become the script's interpreter."""
 MESSAGE_BYTES_MAX = 1_000
 NOT_EXECUTED = 127
+PIDS_ABOVE = 16
+"""Processes and threads above the limit that gVisor itself refuses; `usage` sees those that are above it."""
 
 
 class StartError(Exception):
@@ -155,9 +157,10 @@ def _limit(order: StartOrder) -> None:
         (resource.RLIMIT_CORE, 0),
     ]
     if is_gvisor():
-        # There is no control group to refuse processes. Each sandbox has a kernel, so the user's number is the
-        # sandbox's. Older gVisors take the limit and do not hold it; `usage` counts in any case.
-        limits.append((resource.RLIMIT_NPROC, order.pids))
+        # No control group refuses processes here, and none keeps a record of it. A bomb must be seen to be above what
+        # is allowed, which ends it, and must not get far above while nobody looks. Each sandbox has a kernel, so the
+        # user's number is the sandbox's.
+        limits.append((resource.RLIMIT_NPROC, order.pids + PIDS_ABOVE))
     for which, limit in limits:
         hard = resource.getrlimit(which)[1]
         if hard != resource.RLIM_INFINITY and limit > hard:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from skilljail_init.census import TMP, FileCensus, count_tasks, is_apart
 from skilljail_init.kernel import is_gvisor
@@ -19,9 +20,9 @@ class Usage:
     """Made just before the script starts. `look` reads what must be watched."""
 
     def __init__(
-        self, control_group: ControlGroup, children: Children, work: str, *, pids: int, disk_inodes: int
+        self, control_group: ControlGroup, children: Children, work: str, *, pids: int, disk_inodes: int, cpus: float
     ) -> None:
-        """`pids`, `disk_inodes`: the limits that are counted here where the kernel does not hold them."""
+        """`pids`, `disk_inodes`, `cpus`: limits, for what is counted here where the kernel does not."""
         self._group = control_group
         self._children = children
         self._pids = pids
@@ -35,6 +36,9 @@ class Usage:
         self._cpu_base = children.cpu_seconds() if cpu_seconds is None else cpu_seconds
         self._pids_base = control_group.pids_limit_hits()
         self._oom_base = control_group.oom_kills()
+        # gVisor takes a process that waits for its turn for one that runs. But the host gives it no more than its share.
+        self._cpus = cpus if on_gvisor else None
+        self._started = time.monotonic()
         self._crowded = 0 if on_gvisor else None
         self.disk_full = False
         self.too_many_tasks = False
@@ -60,16 +64,17 @@ class Usage:
             self.too_many_files |= census.is_above()
         if self._crowded is not None:
             tasks = count_tasks()
-            self._crowded += tasks >= self._pids
+            self._crowded += tasks > self._pids
             self.too_many_tasks |= tasks > self._pids
 
     def cpu_seconds(self) -> float:
         """User and system time of all processes of the run, dead or alive."""
         now = self._group.cpu_seconds() if self.has_cpu_account else None
-        return max(0.0, (self._children.cpu_seconds() if now is None else now) - self._cpu_base)
+        used = max(0.0, (self._children.cpu_seconds() if now is None else now) - self._cpu_base)
+        return used if self._cpus is None else min(used, self._cpus * (time.monotonic() - self._started))
 
     def pids_limit_hits(self) -> int | None:
-        """Processes and threads that the kernel refused; looks at which all were in use, where it keeps no record."""
+        """Processes and threads that the kernel refused; where it keeps no record, looks that met too many."""
         hits = _since(self._pids_base, self._group.pids_limit_hits())
         return self._crowded if hits is None else hits
 

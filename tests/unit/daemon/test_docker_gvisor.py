@@ -109,7 +109,7 @@ def test_the_filter_refuses_each_way_to_send_init_a_signal() -> None:
     rules = json.loads(in_gvisors_terms(container_floor()).seccomp)["syscalls"]
     shield = [
         (rule["names"], [(one["index"], one["value"], one["valueTwo"], one["op"]) for one in rule["args"]])
-        for rule in rules[:13]
+        for rule in rules[:17]
     ]
 
     def when(**words: int) -> list[tuple[int, int, int, str]]:
@@ -129,6 +129,11 @@ def test_the_filter_refuses_each_way_to_send_init_a_signal() -> None:
         (["fcntl"], when(_1=15)),
         (["ioctl"], when(_1=0x8901)),
         (["ioctl"], when(_1=0x8902)),
+        # and each way to make a device node
+        (["mknod"], [(1, 0xF000, 0x2000, "SCMP_CMP_MASKED_EQ")]),
+        (["mknod"], [(1, 0xF000, 0x6000, "SCMP_CMP_MASKED_EQ")]),
+        (["mknodat"], [(2, 0xF000, 0x2000, "SCMP_CMP_MASKED_EQ")]),
+        (["mknodat"], [(2, 0xF000, 0x6000, "SCMP_CMP_MASKED_EQ")]),
     ]
 
 
@@ -143,7 +148,7 @@ def test_a_container_on_gvisor_differs_from_one_on_linux_in_no_more_than_it_need
     differing = {name for name in ours["HostConfig"] if ours["HostConfig"][name] != theirs["HostConfig"][name]}
     assert differing == {"PidsLimit", "Tmpfs", "SecurityOpt"}
     assert {name for name in ours if ours[name] != theirs[name]} == {"HostConfig"}
-    assert theirs["HostConfig"]["PidsLimit"] == 256 + 8 * 64
+    assert theirs["HostConfig"]["PidsLimit"] == 256 + 32 * 64
     work = ours["HostConfig"]["Tmpfs"]["/work"]
     assert theirs["HostConfig"]["Tmpfs"] == {"/work": work, "/tmp": work}  # noqa: S108 - gVisor's choice
 

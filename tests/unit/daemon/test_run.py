@@ -198,6 +198,7 @@ async def test_init_is_told_what_to_stage_and_to_run(bench: Bench) -> None:
         "open_files": 256,
         "disk_bytes": LIMITS.disk_bytes,
         "pids": LIMITS.pids,
+        "cpus": LIMITS.cpus,
         "disk_inodes": LIMITS.disk_inodes,
         "egress": False,
         "artifact_patterns": [],

@@ -210,6 +210,7 @@ class InitProcess:
             "output_bytes": 1 << 20,
             "open_files": 256,
             "pids": 1_000,
+            "cpus": 1.0,
             "disk_bytes": 1 << 30,
             "disk_inodes": 100_000,
             "egress": False,

@@ -9,6 +9,7 @@ import errno
 import functools
 import json
 import pathlib
+import stat
 from typing import Any
 
 from skilljaild.engines.base import SandboxSpec
@@ -21,8 +22,9 @@ TMP = "/tmp"  # noqa: S108 - gVisor's choice
 """Where gVisor mounts a tmpfs without any cap, over our link into the work directory, unless it is told of another."""
 PIDS_BASE = 256
 """Processes and threads of the sentry and its gofer by themselves: about 40 when idle."""
-PIDS_FACTOR = 8
-"""And for each process or thread of the sandbox: up to 5 were seen."""
+PIDS_FACTOR = 32
+"""And for each process or thread of the sandbox: up to 19 were seen. A sentry that cannot have one ends, and with it
+the sandbox."""
 
 
 def is_gvisor(info: dict[str, Any], runtime: str) -> bool:
@@ -41,13 +43,15 @@ def in_gvisors_terms(floor: Floor) -> Floor:
     on ENOSYS, and without that no thread can be started (clone3). SCMP_ACT_TRACE gives ENOSYS where nobody traces, and
     nobody can: the same filter refuses ptrace.
 
+    Older releases let everybody make device nodes, which lead to nothing but the sentry's own; they are refused, too.
+
     Linux drops what its own processes send to a pid namespace's first one, gVisor delivers it. So the calls that would
     send something to init are refused, with rules that come first because gVisor follows the first that fits.
 
     No call is allowed that was not.
     """
     profile = json.loads(floor.seccomp)
-    profile["syscalls"] = [*_init_shield(), *(_with_enosys(rule) for rule in profile["syscalls"])]
+    profile["syscalls"] = [*_init_shield(), *_no_devices(), *(_with_enosys(rule) for rule in profile["syscalls"])]
     if profile.get("defaultErrnoRet") == errno.ENOSYS and profile["defaultAction"] == "SCMP_ACT_ERRNO":
         del profile["defaultErrnoRet"]
         profile["defaultAction"] = "SCMP_ACT_TRACE"
@@ -70,18 +74,24 @@ def _init_shield() -> list[dict[str, Any]]:
         ("fcntl", {1: _F_SETOWN_EX}),
         *(("ioctl", {1: request}) for request in (_FIOSETOWN, _SIOCSPGRP)),
     ]
+    return [_refusal(name, dict.fromkeys(arguments, _INT), arguments) for name, arguments in refused]
+
+
+def _no_devices() -> list[dict[str, Any]]:
     return [
-        {
-            "names": [name],
-            "action": "SCMP_ACT_ERRNO",
-            "errnoRet": errno.EPERM,
-            "args": [
-                {"index": index, "value": _INT, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
-                for index, value in arguments.items()
-            ],
-        }
-        for name, arguments in refused
+        _refusal(name, {position: stat.S_IFMT(_INT)}, {position: kind})
+        for name, position in (("mknod", 1), ("mknodat", 2))
+        for kind in (stat.S_IFCHR, stat.S_IFBLK)
     ]
+
+
+def _refusal(name: str, masks: dict[int, int], values: dict[int, int]) -> dict[str, Any]:
+    """A rule for calls whose arguments, as far as the masks go, have these values."""
+    arguments = [
+        {"index": index, "value": masks[index], "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+        for index, value in values.items()
+    ]
+    return {"names": [name], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM, "args": arguments}
 
 
 def _with_enosys(rule: dict[str, Any]) -> dict[str, Any]:
@@ -93,7 +103,7 @@ def _with_enosys(rule: dict[str, Any]) -> dict[str, Any]:
 def host_pids(pids: int) -> int:
     """The limit of the host's control group, which holds the sentry's own threads as well as the script's.
 
-    It is there for the host's sake; the sandbox's own limit is counted inside.
+    It is there for the host's sake; the sandbox's own limit is counted inside, long before this one is reached.
     """
     return PIDS_BASE + PIDS_FACTOR * pids
 
