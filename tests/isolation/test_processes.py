@@ -14,8 +14,8 @@ from isolation.attacks import Attacks
 OPEN = re.compile(
     on(
         runc="(?!)",  # nothing
-        gvisor=r"(read|list|open|open for writing|link|information of descriptor) ((task/1/)?(environ|maps|smaps|auxv|fd.*|ns"
-        r"(/.*)?)|\d)$",
+        gvisor=r"(read|list|open|open for writing|link|information of descriptor) "
+        r"((task/1/)?(environ|maps|smaps|auxv|fd.*|ns(/.*)?)|\d)$",
         why="releases before /proc looked at prctl(2); memory, program, folder and root are closed there, too",
     )
 )

@@ -18,8 +18,8 @@ from .driver import ENV, InitProcess, python
 
 START = {
     "argv": ["true"], "env": ENV, "cwd": "", "stdin_bytes": 0, "wall_seconds": 5, "cpu_seconds": 5, "output_bytes": 9,
-    "open_files": 99, "pids": 9, "cpus": 1, "disk_bytes": 9, "disk_inodes": 9, "egress": False, "artifact_patterns": ["*"],
-    "artifact_count": 9, "artifact_bytes": 9,
+    "open_files": 99, "pids": 9, "cpus": 1, "disk_bytes": 9, "disk_inodes": 9, "egress": False,
+    "artifact_patterns": ["*"], "artifact_count": 9, "artifact_bytes": 9,
 }  # fmt: skip
 
 
