@@ -131,7 +131,7 @@ def test_every_end_has_an_outcome_of_its_own_run(recorded: Exit, records: dict[s
     if outcome is Outcome.OOM_KILLED:
         assert recorded.oom_kills or engine_oom
     if outcome is Outcome.PIDS_LIMIT:
-        assert recorded.pids_limit_hits or recorded.cause is Cause.PIDS_STORM
+        assert recorded.pids_limit_hits or recorded.cause in {Cause.PIDS_STORM, Cause.PIDS_LIMIT}
     if recorded.exit_code is not None:
         assert outcome in WITH_EXIT_CODE
 
