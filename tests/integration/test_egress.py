@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import skilljail
+from attack_table import Seen
 from harness import Daemon, MakeSkill, running_daemon, wait_until
 from loopback import ADDRESS, Internet, content_of, running_internet
 
@@ -231,7 +232,8 @@ HOSTILE_TARGETS = {
 }
 
 
-def test_a_hostile_target_is_refused_in_every_spelling(run_script: RunScript, internet: Internet) -> None:
+@pytest.mark.attack(54, 57, "addresses, names and ports in every spelling", expected="403")
+def test_a_hostile_target_is_refused_in_every_spelling(run_script: RunScript, internet: Internet, seen: Seen) -> None:
     before = len(internet.seen)
     connects = [f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n" for target in HOSTILE_TARGETS]
     said, result = answers(run_script, connects)
@@ -243,6 +245,7 @@ def test_a_hostile_target_is_refused_in_every_spelling(run_script: RunScript, in
     assert [line for line in said if line.startswith("HTTP/1.1 200")] == []
     assert [one.allowed for one in result.egress_decisions] == [False] * len(HOSTILE_TARGETS)
     assert len(internet.seen) == before
+    seen(f"{len(HOSTILE_TARGETS)} refused", {one.refusal for one in result.egress_decisions})
 
 
 MALFORMED = [
@@ -264,31 +267,37 @@ MALFORMED = [
 ]
 
 
-def test_what_is_no_request_to_a_proxy_is_refused(run_script: RunScript, internet: Internet) -> None:
+@pytest.mark.attack(57, "what is no request to a proxy, or two in one", expected="nothing goes out")
+def test_what_is_no_request_to_a_proxy_is_refused(run_script: RunScript, internet: Internet, seen: Seen) -> None:
     before = len(internet.seen)
     # What waits for more ends with the script.
     said, result = answers(run_script, [text + "\r\n\r\n" for text in MALFORMED])
     assert [line for line in said if " 200 " in line] == []
     assert [one for one in result.egress_decisions if one.allowed] == []
     assert len(internet.seen) == before
+    seen({line[9:12] for line in said if line} or "silence")
 
 
-def test_other_spellings_of_an_allowed_host_are_the_same_host(run_script: RunScript) -> None:
+@pytest.mark.attack(57, "upper case, trailing dot, punycode", expected="the same host")
+def test_other_spellings_of_an_allowed_host_are_the_same_host(run_script: RunScript, seen: Seen) -> None:
     names = ["API.Example.COM", "api.example.com.", "xn--bcher-kva.example.com"]
     requests = [f"GET http://{name}/ HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n" for name in names]
     said, result = answers(run_script, requests)
     assert [line.split()[1] for line in said] == ["200"] * 3
     hosts = ["api.example.com", "api.example.com", "xn--bcher-kva.example.com"]
     assert [(one.host, one.allowed) for one in result.egress_decisions] == [(host, True) for host in hosts]
+    seen({one.host for one in result.egress_decisions})
 
 
-def test_an_empty_allowlist_allows_nothing(run_script: RunScript) -> None:
+@pytest.mark.attack(58, "an empty allowlist", expected="403")
+def test_an_empty_allowlist_allows_nothing(run_script: RunScript, seen: Seen) -> None:
     said, result = answers(
         run_script, ["GET http://api.example.com/ HTTP/1.1\r\nHost: api.example.com\r\n\r\n"], allowed_hosts=[]
     )
     assert said[0].startswith("HTTP/1.1 403 ")
     assert result.started is not None
     assert (result.started.policy.network, result.started.policy.allowed_hosts) == ("ALLOWLIST", ())
+    seen(said[0].strip())
 
 
 def test_another_port_is_allowed_by_its_number(run_script: RunScript) -> None:
@@ -296,11 +305,13 @@ def test_another_port_is_allowed_by_its_number(run_script: RunScript) -> None:
     assert result.stdout_text == "https api.example.com:8443 /c\n"
 
 
-def test_a_name_that_changes_its_address_is_never_dialled_unchecked(run_script: RunScript) -> None:
+@pytest.mark.attack(56, "a name that leads inside the second time", expected="ADDRESS_NOT_PUBLIC")
+def test_a_name_that_changes_its_address_is_never_dialled_unchecked(run_script: RunScript, seen: Seen) -> None:
     request = "GET http://rebind.example.com/ HTTP/1.1\r\nHost: rebind.example.com\r\nConnection: close\r\n\r\n"
     said, result = answers(run_script, [request, request])
     assert [line.split()[1] for line in said] == ["200", "403"]
     assert [one.refusal for one in result.egress_decisions] == [None, "ADDRESS_NOT_PUBLIC"]
+    seen(result.egress_decisions[1].refusal)
 
 
 SERVER_NAME = """
@@ -319,10 +330,12 @@ for name in ("other.example.com", None):
 """
 
 
-def test_tls_that_names_another_server_is_cut(run_script: RunScript) -> None:
+@pytest.mark.attack(57, "CONNECT to one host, TLS to another", expected="HOST_MISMATCH")
+def test_tls_that_names_another_server_is_cut(run_script: RunScript, seen: Seen) -> None:
     result = run_script("run.py", SERVER_NAME)
     assert result.stdout_text == "200\ncut\n" * 2
     assert [one.refusal for one in result.egress_decisions] == [None, "HOST_MISMATCH"] * 2
+    seen(result.egress_decisions[1].refusal)
 
 
 NO_OTHER_WAY = """
@@ -349,7 +362,8 @@ tried("name", resolve)
 """
 
 
-def test_there_is_no_way_around_the_proxy(run_script: RunScript) -> None:
+@pytest.mark.attack(55, 60, "sockets, UDP, DNS, no proxy variables", expected="no route")
+def test_there_is_no_way_around_the_proxy(run_script: RunScript, seen: Seen) -> None:
     result = run_script("run.py", NO_OTHER_WAY)
     assert len(result.stdout_text.splitlines()) == 11
     assert "WORKED" not in result.stdout_text
@@ -357,6 +371,7 @@ def test_there_is_no_way_around_the_proxy(run_script: RunScript) -> None:
     result = run_script("run.sh", "curl -sS -m 10 http://api.example.com/ https://api.example.com/", env=unset)
     assert (result.stdout_text, result.egress_decisions) == ("", ())
     assert "Could not resolve host" in result.stderr_text
+    seen("no route, no name")
 
 
 def test_without_a_network_nothing_listens_and_nothing_is_said_of_a_proxy(run_script: RunScript) -> None:
@@ -556,7 +571,10 @@ def test_a_daemon_that_stops_hangs_up(internet: Internet, make_skill: MakeSkill,
     wait_until(lambda: not internet.connections)
 
 
-def test_an_open_network_reaches_every_public_host_and_no_other(internet: Internet, make_skill: MakeSkill) -> None:
+@pytest.mark.attack(54, "private addresses with an open network", expected="403")
+def test_an_open_network_reaches_every_public_host_and_no_other(
+    internet: Internet, make_skill: MakeSkill, seen: Seen
+) -> None:
     requests = [
         f"GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
         for host in ("api.example.com", "late.example.com", "inside.example.com", "127.0.0.1")
@@ -575,6 +593,7 @@ def test_an_open_network_reaches_every_public_host_and_no_other(internet: Intern
     assert [json.loads(line).split()[1] for line in result.stdout_text.splitlines()] == ["200", "200", "403", "403"]
     assert result.started is not None
     assert (result.started.policy.network, result.started.policy.allowed_hosts) == ("OPEN", ())
+    seen([json.loads(line).split()[1] for line in result.stdout_text.splitlines()])
 
 
 def test_what_the_operator_does_not_grant_is_refused_before_anything_runs(
