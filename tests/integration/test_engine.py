@@ -23,23 +23,14 @@ from skilljaild.engines.floor import container_floor
 from skilljaild.runs.conversation import Conversation, Exit, ProtocolError
 from skilljaild.runs.events import Output
 from skilljaild.runs.isolation import check_from_inside
+from skilljaild.runs.start import start_order
 
 LIMITS = DefaultLimits().limits()
-ORDER: dict[str, object] = {
-    "env": {"PATH": "/usr/bin:/bin"},
-    "cwd": "",
-    "wall_seconds": 20.0,
-    "cpu_seconds": 20.0,
-    "output_bytes": 1_000_000,
-    "open_files": 64,
-    "disk_bytes": 1 << 20,
-    "egress": False,
-    "artifact_patterns": [],
-    "artifact_count": 0,
-    "artifact_bytes": 0,
-    "egress_bytes": 0,
-    "egress_connections": 0,
-}
+ORDER = start_order(
+    [],
+    {"PATH": "/usr/bin:/bin"},
+    dataclasses.replace(LIMITS, wall_seconds=20.0, cpu_seconds=20.0, output_bytes=1_000_000, disk_bytes=1 << 20),
+)
 
 
 @pytest.fixture

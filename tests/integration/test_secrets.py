@@ -18,6 +18,7 @@ import docker
 import grpc
 import pytest
 import skilljail
+from attack_table import Seen
 from harness import Daemon, owned_containers, running_daemon
 from skilljail import Limits, Outcome, Output
 from skilljail.cli import main
@@ -193,8 +194,9 @@ def test_a_value_is_read_anew_for_each_run(world: World, one: skilljail.Client) 
     assert found == {"A_TOKEN": hashlib.sha256(b"rotated-in-between").hexdigest()}
 
 
+@pytest.mark.attack(81, "a secret's value, looked for everywhere", expected="in the script alone")
 def test_neither_the_container_nor_anything_beside_the_script_holds_a_value(
-    world: World, one: skilljail.Client, engine_api: docker.APIClient, tmp_path: pathlib.Path
+    world: World, one: skilljail.Client, engine_api: docker.APIClient, tmp_path: pathlib.Path, seen: Seen
 ) -> None:
     other = write_skill(tmp_path / "other")
     (other / "extra").touch()
@@ -218,6 +220,7 @@ def test_neither_the_container_nor_anything_beside_the_script_holds_a_value(
         assert clean(json.dumps(beside).encode())
         stream.cancel()
         assert stream.wait().outcome is Outcome.CANCELLED
+    seen(f"{len(told['found'])} in the script", f"{len(beside['found'])} beside it")
 
 
 def test_the_daemon_leaves_no_core_and_no_variable_to_its_children(world: World) -> None:
@@ -274,8 +277,9 @@ def refused(client: skilljail.Client, skill: pathlib.Path, **options: Any) -> sk
     return error
 
 
+@pytest.mark.attack(81, "a granted skill that was changed", expected="SECRET_NOT_GRANTED")
 def test_a_skill_of_the_same_name_that_was_changed_gets_nothing(
-    world: World, one: skilljail.Client, tmp_path: pathlib.Path, engine_api: docker.APIClient
+    world: World, one: skilljail.Client, tmp_path: pathlib.Path, engine_api: docker.APIClient, seen: Seen
 ) -> None:
     changed = write_skill(tmp_path / "granted", show=SHOW + "\n")
     error = refused(one, changed)
@@ -290,6 +294,7 @@ def test_a_skill_of_the_same_name_that_was_changed_gets_nothing(
     unknown = refused(one, changed, secrets=["nowhere"])
     assert str(unknown) == str(error).replace("'file'", "'nowhere'").replace("secrets.file.", "secrets.nowhere.")
     assert owned_containers(engine_api, world.daemon.owner) == []
+    seen(error.reason)
 
 
 def test_the_granted_skill_under_another_name_gets_nothing(

@@ -511,8 +511,11 @@ def visible_masked_paths() -> list[str]:
     found = []
     for path in sys.argv[1:]:
         try:
-            if os.path.isdir(path):  # noqa: PTH112
+            status = os.stat(path)  # noqa: PTH116
+            if stat.S_ISDIR(status.st_mode):
                 shows = bool(os.listdir(path))  # noqa: PTH208
+            elif stat.S_ISCHR(status.st_mode):  # reading another device might never end
+                shows = status.st_rdev != os.makedev(1, 3)  # the null device hides it
             else:
                 with open(path, "rb") as file:  # noqa: PTH123
                     shows = bool(file.read(1))
