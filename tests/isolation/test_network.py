@@ -5,10 +5,12 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from harness import on
 from skilljail import Outcome
 
 from isolation.attacks import Attacks
 
+FEWER = "gVisor does not know all of these, and takes no notice of marks"
 UNREACHABLE = {"ENETUNREACH", "EHOSTUNREACH", "ECONNREFUSED", "EADDRNOTAVAIL", "EACCES", "EPERM"}
 
 EVERYWHERE = (
@@ -84,8 +86,10 @@ print(json.dumps({
     for name in ("routes", "routes of IPv6", "neighbours", "sockets", "multicast"):
         assert found[name] == [], name
     for name in ("SIOCSIFADDR", "SIOCSIFFLAGS", "SIOCSIFNAME", "SIOCADDRT", "SIOCBRADDBR", "mark", "transparent"):
-        assert found[name] == "EPERM", name
-    assert found["tun"] == "ENOENT"
+        assert found[name] in on(runc={"EPERM"}, gvisor={"EPERM", "ENOTTY", "ENOPROTOOPT", "done None"}, why=FEWER), (
+            name
+        )
+    assert found["tun"] in on(runc={"ENOENT"}, gvisor={"ENOENT", "EACCES", "EPERM"}, why="gVisor's own is there")
     assert found["device"] in {"ENODEV", "EPERM"}
 
 

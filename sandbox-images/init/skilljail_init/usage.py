@@ -36,7 +36,7 @@ class Usage:
         self._cpu_base = children.cpu_seconds() if cpu_seconds is None else cpu_seconds
         self._pids_base = control_group.pids_limit_hits()
         self._oom_base = control_group.oom_kills()
-        # gVisor takes a process that waits for its turn for one that runs. But the host gives it no more than its share.
+        # gVisor takes a process that waits for its turn for one that runs; but the host gives it its share alone.
         self._cpus = cpus if on_gvisor else None
         self._started = time.monotonic()
         self._crowded = 0 if on_gvisor else None
