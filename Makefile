@@ -6,11 +6,16 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-podman isolation bench check format generate lock images clean
+.PHONY: help demo test test-podman test-gvisor test-gvisor-core isolation bench check format generate lock images clean
 
 # What the tests run on can be narrowed: make test TESTS=tests/unit PYTEST_FLAGS='-x -k timeout'
 TESTS ?= tests
 PODMAN_TESTS ?= tests/integration/test_engine.py tests/conformance
+GVISOR_TESTS ?= tests/conformance tests/isolation
+# Of each kind of difference from runc something: each interpreter, limits and ends, the kernel's surface, files.
+GVISOR_CORE := tests/conformance/test_ends.py tests/conformance/test_staging.py tests/isolation/test_kernel.py \
+  tests/isolation/test_resources.py
+RUNTIME ?=
 PYTEST_FLAGS ?=
 DEMO_FLAGS ?=
 BENCH_FLAGS ?=
@@ -29,9 +34,10 @@ there = for path in $(1); do [ -e "$${path%%::*}" ] || { \
 
 help:  ## Lists the targets
 	@echo "make TARGET, where TARGET is one of:"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
-	@echo "Variables: TESTS, PYTEST_FLAGS, DEMO_FLAGS, BENCH_FLAGS, LOCK_FLAGS; from the environment also"
+	@echo "Variables: TESTS, GVISOR_TESTS, PYTEST_FLAGS, DEMO_FLAGS, BENCH_FLAGS, LOCK_FLAGS; RUNTIME=runsc for isolation;"
+	@echo "from the environment also"
 	@echo "  DOCKER_HOST             an engine to use instead of the one at /var/run/docker.sock or one made here"
 	@echo "  SKILLJAIL_PWSH_ARCHIVE  a PowerShell archive to build the pwsh image from, instead of Microsoft's release"
 	@echo "  SKILLJAIL_STATE         where an engine that is made here keeps its data, instead of /var/lib/skilljail-dev"
@@ -48,8 +54,15 @@ test-podman:  ## Runs the tests of the engine and of a run's life on Podman
 	@$(call there,$(PODMAN_TESTS))
 	@tools/setup run --podman $(BIN)/pytest $(PODMAN_TESTS) $(PYTEST_FLAGS)
 
+test-gvisor:  ## Runs the tests of a run's life and the attacks on gVisor
+	@$(call there,$(GVISOR_TESTS))
+	@tools/setup run --runtime runsc $(BIN)/pytest $(GVISOR_TESTS) $(PYTEST_FLAGS)
+
+test-gvisor-core:  ## Runs those of them that tell most, in a few minutes
+	@tools/setup run --runtime runsc $(BIN)/pytest $(GVISOR_CORE) $(PYTEST_FLAGS)
+
 isolation:  ## Runs only the tests that try to get out of a sandbox
-	@tools/setup run $(BIN)/pytest tests/isolation $(PYTEST_FLAGS)
+	@tools/setup run $(RUNTIME:%=--runtime %) $(BIN)/pytest tests/isolation $(PYTEST_FLAGS)
 
 bench:  ## Measures what docs/ promises
 	@tools/setup run $(BIN)/python -m bench $(BENCH_FLAGS)

@@ -254,7 +254,7 @@ if call("clone", signal.SIGKILL) == "done 0":
     os._exit(0)
 """
     script = script.replace(
-        "PARENT", on(runc="== 1", gvisor="> 0", why="older releases take no notice of CLONE_PARENT")
+        "EXPECTED", on(runc="== 1", gvisor="> 0", why="older releases take no notice of CLONE_PARENT")
     )
     result = attacks.run(script + "time.sleep(0.3)\nprint('end')\nraise SystemExit(7)\n")
     # The script's own child told its end by SIGKILL: the script asked for it.
