@@ -11,9 +11,9 @@ SHELL := /bin/bash
 # What the tests run on can be narrowed: make test TESTS=tests/unit PYTEST_FLAGS='-x -k timeout'
 TESTS ?= tests
 PODMAN_TESTS ?= tests/integration/test_engine.py tests/conformance
-GVISOR_TESTS ?= tests/conformance tests/isolation
+GVISOR_TESTS ?= tests/conformance tests/isolation tests/integration/test_outcomes.py
 # Of each kind of difference from runc something: each interpreter, limits and ends, the kernel's surface, files.
-GVISOR_CORE := tests/conformance/test_ends.py tests/conformance/test_staging.py tests/isolation/test_kernel.py \
+GVISOR_CORE := tests/conformance/test_ends.py tests/integration/test_outcomes.py tests/isolation/test_kernel.py \
   tests/isolation/test_resources.py
 RUNTIME ?=
 PYTEST_FLAGS ?=

@@ -62,6 +62,7 @@ class Usage:
         """Counts what the kernel does not hold to its limit, if there is such."""
         for census in self._files:
             self.too_many_files |= census.is_above()
+        self.disk_full |= self.too_many_files
         if self._crowded is not None:
             tasks = count_tasks()
             self._crowded += tasks > self._pids
