@@ -6,11 +6,16 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-podman isolation fuzz bench check format generate lock images clean
+.PHONY: help demo test test-podman test-gvisor test-gvisor-core isolation fuzz bench check format generate lock images clean
 
 # What the tests run on can be narrowed: make test TESTS=tests/unit PYTEST_FLAGS='-x -k timeout'
 TESTS ?= tests
 PODMAN_TESTS ?= tests/integration/test_engine.py tests/conformance
+GVISOR_TESTS ?= tests/conformance tests/isolation tests/integration/test_outcomes.py
+# Of each kind of difference from runc something: each interpreter, limits and ends, the kernel's surface, files.
+GVISOR_CORE := tests/conformance/test_ends.py tests/integration/test_outcomes.py tests/isolation/test_kernel.py \
+  tests/isolation/test_resources.py
+RUNTIME ?=
 PYTEST_FLAGS ?=
 DEMO_FLAGS ?=
 BENCH_FLAGS ?=
@@ -30,9 +35,10 @@ there = for path in $(1); do [ -e "$${path%%::*}" ] || { \
 
 help:  ## Lists the targets
 	@echo "make TARGET, where TARGET is one of:"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
-	@echo "Variables: TESTS, PYTEST_FLAGS, MINUTES, DEMO_FLAGS, BENCH_FLAGS, LOCK_FLAGS; from the environment also"
+	@echo "Variables: TESTS, GVISOR_TESTS, PYTEST_FLAGS, MINUTES, DEMO_FLAGS, BENCH_FLAGS, LOCK_FLAGS; RUNTIME=runsc for"
+	@echo "isolation; from the environment also"
 	@echo "  DOCKER_HOST             an engine to use instead of the one at /var/run/docker.sock or one made here"
 	@echo "  SKILLJAIL_PWSH_ARCHIVE  a PowerShell archive to build the pwsh image from, instead of Microsoft's release"
 	@echo "  SKILLJAIL_STATE         where an engine that is made here keeps its data, instead of /var/lib/skilljail-dev"
@@ -49,8 +55,15 @@ test-podman:  ## Runs the tests of the engine and of a run's life on Podman
 	@$(call there,$(PODMAN_TESTS))
 	@tools/setup run --podman $(BIN)/pytest $(PODMAN_TESTS) $(PYTEST_FLAGS)
 
+test-gvisor:  ## Runs the tests of a run's life and the attacks on gVisor
+	@$(call there,$(GVISOR_TESTS))
+	@tools/setup run --runtime runsc $(BIN)/pytest $(GVISOR_TESTS) $(PYTEST_FLAGS)
+
+test-gvisor-core:  ## Runs those of them that tell most, in a few minutes
+	@tools/setup run --runtime runsc $(BIN)/pytest $(GVISOR_CORE) $(PYTEST_FLAGS)
+
 isolation:  ## Runs the attacks of docs/attacks.md and prints what came of each
-	@tools/setup run $(BIN)/pytest --attacks $(PYTEST_FLAGS)
+	@tools/setup run $(RUNTIME:%=--runtime %) $(BIN)/pytest --attacks $(PYTEST_FLAGS)
 
 fuzz:  ## Fuzzes parsers, lives and deaths for MINUTES (10)
 	@SKILLJAIL_FUZZ_MINUTES=$(MINUTES) tools/setup run $(BIN)/pytest tests/fuzz $(PYTEST_FLAGS)

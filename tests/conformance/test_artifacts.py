@@ -6,7 +6,7 @@ import pathlib
 import pytest
 import skilljail
 from attack_table import Seen
-from harness import INTERPRETERS, MakeSkill
+from harness import INTERPRETERS, MakeSkill, on
 from skilljail import Limits, Outcome
 from skilljail_init.frames import FrameType, encode, encode_json
 
@@ -288,7 +288,9 @@ sys.exit(3)
 def test_no_descriptor_leads_to_the_stream_of_init(client: skilljail.Client, make_skill: MakeSkill, seen: Seen) -> None:
     """Case 24: neither inherited nor opened by way of /proc; 3 is the descriptor that lists the directory."""
     result = client.run(make_skill({"x.py": INTRUDE}), "x.py", [FORGED.hex()], artifacts=["**"])
-    assert Ending.of(result) == Ending(
-        stdout=b"[] ['0', '1', '2', '3']\n", exit_code=3, artifacts={"real.txt": b"real"}
-    )
+    expected = Ending(stdout=b"[] ['0', '1', '2', '3']\n", exit_code=3, artifacts={"real.txt": b"real"})
+    why = "releases before /proc looked at prctl(2) open them; what breaks the protocol is a script's own loss"
+    refused = on(runc=False, gvisor=result.outcome is skilljail.Outcome.SANDBOX_ERROR, why=why)
+    assert refused or Ending.of(result) == expected
+    assert not refused or (result.exit_code, result.artifacts) == (None, ())
     seen(result.stdout_text.split("]")[0] + "]")

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 from attack_table import Seen
+from harness import on
 from skilljail import Limits, Outcome
 
 from isolation.attacks import Attacks
 
+FEWER = "gVisor does not know all of these, and takes no notice of marks"
 LONG = Limits(wall_seconds=200)
 AT_ONCE_SECONDS = 30.0
 """Far below what one single timeout of a client takes."""
@@ -79,7 +81,7 @@ print(json.dumps({
     "SIOCSIFNAME": change(0x8923, content=b"eth0"),
     "SIOCADDRT": attempt(lambda: fcntl.ioctl(handle, 0x890B, bytes(120))),
     "SIOCBRADDBR": attempt(lambda: fcntl.ioctl(handle, 0x89A0, b"bridge0" + bytes(9))),
-    "tun": attempt(lambda: os.open("/dev/net/tun", os.O_RDWR)),
+    "tun": attempt(lambda: fcntl.ioctl(os.open("/dev/net/tun", os.O_RDWR), 0x400454CA, b"x" + bytes(39))),
     "device": attempt(lambda: handle.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"eth0")),
     "mark": attempt(lambda: handle.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, 1)),
     "transparent": attempt(lambda: handle.setsockopt(socket.SOL_IP, 19, 1)),
@@ -90,8 +92,10 @@ print(json.dumps({
     for name in ("routes", "routes of IPv6", "neighbours", "sockets", "multicast"):
         assert found[name] == [], name
     for name in ("SIOCSIFADDR", "SIOCSIFFLAGS", "SIOCSIFNAME", "SIOCADDRT", "SIOCBRADDBR", "mark", "transparent"):
-        assert found[name] == "EPERM", name
-    assert found["tun"] == "ENOENT"
+        assert found[name] in on(runc={"EPERM"}, gvisor={"EPERM", "ENOTTY", "ENOPROTOOPT", "done None"}, why=FEWER), (
+            name
+        )
+    assert found["tun"] in on(runc={"ENOENT"}, gvisor={"ENOENT", "EPERM"}, why="there is one, which makes no interface")
     assert found["device"] in {"ENODEV", "EPERM"}
     seen(found["interfaces"], found["SIOCADDRT"])
 

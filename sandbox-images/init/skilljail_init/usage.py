@@ -36,7 +36,7 @@ class Usage:
         self._cpu_base = children.cpu_seconds() if cpu_seconds is None else cpu_seconds
         self._pids_base = control_group.pids_limit_hits()
         self._oom_base = control_group.oom_kills()
-        # gVisor takes a process that waits for its turn for one that runs; the host gives it no more than its share.
+        # gVisor takes a process that waits for its turn for one that runs; but the host gives it its share alone.
         self._cpus = cpus if on_gvisor else None
         self._started = time.monotonic()
         self._crowded = 0 if on_gvisor else None
@@ -62,6 +62,7 @@ class Usage:
         """Counts what the kernel does not hold to its limit, if there is such."""
         for census in self._files:
             self.too_many_files |= census.is_above()
+        self.disk_full |= self.too_many_files
         if self._crowded is not None:
             tasks = count_tasks()
             self._crowded += tasks > self._pids

@@ -83,6 +83,8 @@ TABLE = [
                 (Cause.CPU_TIMEOUT, Outcome.CPU_TIMEOUT, CPU),
                 (Cause.OUTPUT_LIMIT, Outcome.OUTPUT_LIMIT, OUTPUT),
                 (Cause.PIDS_STORM, Outcome.PIDS_LIMIT, PIDS),
+                (Cause.PIDS_LIMIT, Outcome.PIDS_LIMIT, PIDS),
+                (Cause.DISK_LIMIT, Outcome.DISK_LIMIT, DISK),
                 (Cause.CANCELLED, Outcome.CANCELLED, "The run was cancelled."),
             ],
             [(None, 9), (0, None)],
@@ -132,6 +134,8 @@ def test_every_end_has_an_outcome_of_its_own_run(recorded: Exit, records: dict[s
         assert recorded.oom_kills or engine_oom
     if outcome is Outcome.PIDS_LIMIT:
         assert recorded.pids_limit_hits or recorded.cause in {Cause.PIDS_STORM, Cause.PIDS_LIMIT}
+    if outcome is Outcome.DISK_LIMIT:
+        assert recorded.disk_full or recorded.cause is Cause.DISK_LIMIT
     if recorded.exit_code is not None:
         assert outcome in WITH_EXIT_CODE
 
