@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import structlog
@@ -14,6 +13,7 @@ from skilljaild.egress.dialler import Dialler, SystemDialler
 from skilljaild.egress.gate import Gate
 from skilljaild.egress.rules import EgressRules
 from skilljaild.egress.tunnel import Tunnel, TunnelClosed
+from skilljaild.fault import traced
 
 __all__ = ["EgressProxy"]
 
@@ -70,10 +70,7 @@ class EgressProxy:
         except (TunnelClosed, OSError):
             pass  # one end broke: so does the other
         except Exception as error:  # noqa: BLE001  a fault of ours ends this connection, not the run
-            # Without its words, which may repeat what the script sent.
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            fault = {"error": type(error).__name__, "place": f"{place.filename}:{place.lineno}"}
-            log.error("egress connection failed", **fault)  # noqa: TRY400
+            log.error("egress connection failed", **traced(error))  # noqa: TRY400
         finally:
             self._served -= 1
             if not ended:

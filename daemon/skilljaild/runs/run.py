@@ -23,6 +23,7 @@ from skilljaild.engines.base import (
     SandboxSpec,
 )
 from skilljaild.errors import Reason, Refusal, Violation
+from skilljaild.fault import traced
 from skilljaild.network import Network
 from skilljaild.policy import check_arguments
 from skilljaild.runs.admission import Admission, Ticket
@@ -133,7 +134,7 @@ class Run:
             self.refusal = refusal
             result = RunResult(Outcome.SANDBOX_ERROR, refusal.message)
         except Exception as error:  # noqa: BLE001  a fault of ours must still end the run, and be told
-            log.exception("run failed", run=self.run_id)
+            log.error("run failed", run=self.run_id, **traced(error))  # noqa: TRY400
             result = self._faulty(error)
         finally:
             self._context.admission.release(self._ticket)
