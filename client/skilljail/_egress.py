@@ -31,7 +31,7 @@ class EgressDecisionInfo:
     refusal: EgressRefusal | None
     """Why not, when refused."""
     message: str
-    """One sentence for a person, the same that the script was told."""
+    """One or more sentences for a person, the same that the script was told."""
 
     @classmethod
     def from_wire(cls, message: run_pb2.EgressDecision) -> "EgressDecisionInfo":

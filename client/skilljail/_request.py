@@ -13,7 +13,7 @@ from skilljail._outcome import Network
 from skilljail._paths import PATH_BYTES_MAX, path_fault, shown
 from skilljail.v1 import limits_pb2, run_pb2, script_runner_pb2
 
-__all__ = ["PreparedRun", "RunOptions", "prepare"]
+__all__ = ["SECRET_NAME", "PreparedRun", "RunOptions", "prepare"]
 
 _MIB = 1024 * 1024
 _ARGUMENT_BYTES_MAX = 131_071
@@ -45,7 +45,7 @@ _OPTION_NAMES = {
 }
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_COUNT_MAX = 32
-_SECRET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+SECRET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
@@ -318,7 +318,7 @@ def _secrets(secrets: object) -> list[str]:
     if len(names) > _SECRET_COUNT_MAX:
         raise InvalidRequest(f"secrets has more than {_SECRET_COUNT_MAX} names; leave some out")
     for name in names:
-        if _SECRET_NAME.fullmatch(name) is None:
+        if SECRET_NAME.fullmatch(name) is None:
             raise InvalidRequest(
                 f"secrets has the name {shown(name)}; a name is 1 to 64 characters of a-z 0-9 . _ - and begins with a "
                 "letter or a digit"

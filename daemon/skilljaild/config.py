@@ -142,7 +142,7 @@ class LimitsConfig(Section):
 
 def _listed(value: object) -> object:
     """A flag or a variable has no lists; there the entries stand with commas between."""
-    return [one.strip() for one in value.split(",") if one.strip()] if isinstance(value, str) else value
+    return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
 
 
 def _patterns(entries: tuple[str, ...]) -> tuple[str, ...]:
@@ -196,11 +196,6 @@ class EngineConfig(Section):
     """How long one call to the engine may take."""
 
 
-def _names(value: object) -> object:
-    """Names that are separated by commas."""
-    return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
-
-
 class ImagesConfig(Section):
     """`[images]`: the image of each interpreter, as a reference or a digest."""
 
@@ -231,7 +226,7 @@ class IsolationConfig(Section):
 class AdminConfig(Section):
     """`[admin]`: who may call AdminService over TLS. On a unix socket and on loopback everybody may."""
 
-    tenants: Annotated[tuple[str, ...], pydantic_settings.NoDecode, pydantic.BeforeValidator(_names)] = ()
+    tenants: Annotated[tuple[str, ...], pydantic_settings.NoDecode, pydantic.BeforeValidator(_listed)] = ()
     """Common names of the operators' certificates. In a flag or a variable separated by commas."""
 
 

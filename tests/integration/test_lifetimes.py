@@ -28,7 +28,7 @@ from harness import Daemon, MakeSkill, owned_containers, running_daemon, start_d
 from skilljail import Limits, Outcome, RunState
 from skilljail.v1 import script_runner_pb2, script_runner_pb2_grpc
 from skilljaild import images
-from skilljaild.runs.run import LAST_WORD_SECONDS, WALL_GRACE_SECONDS
+from skilljaild.runs.delivery import LAST_WORD_SECONDS, WALL_GRACE_SECONDS
 
 MIB = 1024 * 1024
 PROMPTLY_SECONDS = 15.0

@@ -3,11 +3,11 @@
 import argparse
 import json
 import pathlib
-import re
 from typing import Any
 
 from skilljail import InvalidRequest, SkillInvalid
 from skilljail._bundle import Bounds, Bundle
+from skilljail._request import SECRET_NAME
 from skilljail._skill_name import skill_name
 from skilljail.cli.terminal import one_line
 
@@ -31,7 +31,6 @@ examples:
 
 _BOUNDS = Bounds(entries=50_000, size_bytes=1 << 40)
 """Beyond what any daemon takes: which one will run the skill is not known here."""
-_SECRET = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 def add_command(commands: Any) -> None:
@@ -73,7 +72,7 @@ def _check_options(options: argparse.Namespace) -> None:
         options.parser.error("--json and --grant exclude each other; a grant is TOML")
     if options.grant != "local" and not (options.grant.startswith("cn:") and options.grant[3:].isprintable()):
         raise InvalidRequest(f"--grant {one_line(options.grant)}: write local, or cn: and a certificate's common name")
-    if _SECRET.fullmatch(options.secret) is None:
+    if SECRET_NAME.fullmatch(options.secret) is None:
         raise InvalidRequest(
             f"--secret {one_line(options.secret)}: a name has 1 to 64 of a-z 0-9 . _ - and begins with a "
             "letter or a digit"

@@ -51,7 +51,7 @@ _HOSTS_SHOWN = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
+class Line:
     """One line of the report."""
 
     mark: Literal["ok  ", "warn", "MISS", "--  "]
@@ -74,7 +74,7 @@ def add_command(commands: Any) -> None:
         "doctor", help="see what is there and what is missing", description=_DESCRIPTION, epilog=_EPILOG
     )
     parser.add_argument(
-        "--json", action="store_true", help="one JSON object: findings, and posture as the daemon tells it, or null"
+        "--json", action="store_true", help="one JSON object: lines, and posture as the daemon tells it, or null"
     )
     add_connection_options(parser)
     parser.set_defaults(perform=_perform, parser=parser, takes_rest=False)
@@ -82,31 +82,31 @@ def add_command(commands: Any) -> None:
 
 def _perform(options: argparse.Namespace) -> int:
     seen = Seen()
-    findings = []
-    for finding in _examine(options, seen):
-        findings.append(finding)
+    lines = []
+    for line in _examine(options, seen):
+        lines.append(line)
         if not options.json:
-            print(f"{finding.mark}  {one_line(finding.thing)}: {one_line(finding.detail)}", flush=True)
-    missing = any(one.mark == "MISS" for one in findings)
+            print(f"{line.mark}  {one_line(line.thing)}: {one_line(line.detail)}", flush=True)
+    missing = any(one.mark == "MISS" for one in lines)
     if options.json:
-        print(_json(findings, seen.posture))
+        print(_json(lines, seen.posture))
     elif not seen.daemon and _is_local(options):
         # One that answers has told all that its command would find out.
         missing = _ask_daemon_command() or missing
     return 1 if missing else 0
 
 
-def _json(findings: list[Finding], posture: Posture | None) -> str:
-    told = [{"mark": one.mark.strip(), "thing": one.thing, "detail": one.detail} for one in findings]
+def _json(lines: list[Line], posture: Posture | None) -> str:
+    told = [{"mark": one.mark.strip(), "thing": one.thing, "detail": one.detail} for one in lines]
     whole = None if posture is None else dataclasses.asdict(posture)
-    return json.dumps({"findings": told, "posture": whole}, indent=2, default=str)
+    return json.dumps({"lines": told, "posture": whole}, indent=2, default=str)
 
 
-def _examine(options: argparse.Namespace, seen: Seen) -> Iterator[Finding]:
-    yield Finding("ok  ", "client", f"skilljail {__version__}, Python {sys.version.split()[0]}")
+def _examine(options: argparse.Namespace, seen: Seen) -> Iterator[Line]:
+    yield Line("ok  ", "client", f"skilljail {__version__}, Python {sys.version.split()[0]}")
     try:
         with Client(options.address, insecure=options.insecure) as client:
-            yield Finding("ok  ", "address", f"{client.address}, {_origin(options)}")
+            yield Line("ok  ", "address", f"{client.address}, {_origin(options)}")
             socket = _socket(client.address)
             if socket is not None:
                 yield socket
@@ -117,7 +117,7 @@ def _examine(options: argparse.Namespace, seen: Seen) -> Iterator[Finding]:
             yield from _daemon(capabilities)
             yield from _self_test(client, capabilities, seen)
     except SkilljailError as error:
-        yield Finding("MISS", "daemon", str(error))
+        yield Line("MISS", "daemon", str(error))
 
 
 def _origin(options: argparse.Namespace) -> str:
@@ -126,7 +126,7 @@ def _origin(options: argparse.Namespace) -> str:
     return "from SKILLJAIL_ADDRESS" if os.environ.get("SKILLJAIL_ADDRESS", "").strip() else "the default"
 
 
-def _socket(address: str) -> Finding | None:
+def _socket(address: str) -> Line | None:
     """What can be told of a socket without connecting. None for no socket, and for one that is closed to this user."""
     if not address.startswith("unix:"):
         return None
@@ -134,66 +134,64 @@ def _socket(address: str) -> Finding | None:
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116  # one call, three outcomes
     except FileNotFoundError:
-        return Finding("MISS", "socket", f"{path} does not exist; start the daemon with `skilljaild serve`")
+        return Line("MISS", "socket", f"{path} does not exist; start the daemon with `skilljaild serve`")
     except PermissionError:
         return None
     except OSError as error:
-        return Finding("MISS", "socket", f"{path} cannot be reached ({error.strerror}); correct the address")
+        return Line("MISS", "socket", f"{path} cannot be reached ({error.strerror}); correct the address")
     if not stat.S_ISSOCK(mode):
-        return Finding("MISS", "socket", f"{path} is no socket; correct the address")
+        return Line("MISS", "socket", f"{path} is no socket; correct the address")
     if not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
         return None
-    return Finding("ok  ", "socket", path)
+    return Line("ok  ", "socket", path)
 
 
-def _daemon(capabilities: Capabilities) -> Iterator[Finding]:
+def _daemon(capabilities: Capabilities) -> Iterator[Line]:
     same = capabilities.daemon_version == __version__
-    yield Finding(
+    yield Line(
         "ok  " if same else "warn",
         "daemon",
         f"skilljaild {capabilities.daemon_version}" + ("" if same else f"; this client is {__version__}"),
     )
     engine = capabilities.engine
-    yield Finding("ok  ", "engine", f"{engine.name} {engine.version}, runtime {engine.runtime}")
-    yield Finding("ok  ", "network", _network(capabilities))
+    yield Line("ok  ", "engine", f"{engine.name} {engine.version}, runtime {engine.runtime}")
+    yield Line("ok  ", "network", _network(capabilities))
     for one in capabilities.interpreters:
         if one.available:
-            yield Finding("ok  ", f"interpreter {one.name}", f"{one.version} in {one.image}")
+            yield Line("ok  ", f"interpreter {one.name}", f"{one.version} in {one.image}")
         else:
-            yield Finding("warn", f"interpreter {one.name}", one.unavailable_reason)
+            yield Line("warn", f"interpreter {one.name}", one.unavailable_reason)
     if not any(one.available for one in capabilities.interpreters):
-        yield Finding("MISS", "interpreters", "there is none at all; build them with `skilljail images build`")
+        yield Line("MISS", "interpreters", "there is none at all; build them with `skilljail images build`")
 
 
-def _self_test(client: Client, capabilities: Capabilities, seen: Seen) -> Iterator[Finding]:
+def _self_test(client: Client, capabilities: Capabilities, seen: Seen) -> Iterator[Line]:
     """What the daemon's self-test shows; to whom it shows nothing, what everybody may know."""
     try:
         posture = seen.posture = client.self_test()
     except SkilljailError as error:
-        yield Finding("--  ", "self-test", str(error))
+        yield Line("--  ", "self-test", str(error))
         for warning in capabilities.engine.warnings:
-            yield Finding("warn", "posture", warning)
+            yield Line("warn", "posture", warning)
         return
     yield from (_image(test, posture) for test in posture.images)
     for one in posture.findings:
         text = f"{one.subject}: {one.message}" + (f" ({one.source})" if one.source else "")
-        yield Finding("ok  " if one.severity is Severity.INFO else "warn", "posture", text)
+        yield Line("ok  " if one.severity is Severity.INFO else "warn", "posture", text)
 
 
-def _image(test: ImageSelfTest, posture: Posture) -> Finding:
+def _image(test: ImageSelfTest, posture: Posture) -> Line:
     """One line for an image: what holds, or everything that does not."""
     thing = f"self-test {test.interpreter}"
     if test.fault:
-        return Finding("MISS", thing, f"it could not be done: {test.fault}")
+        return Line("MISS", thing, f"it could not be done: {test.fault}")
     if not test.passed:
         failing = "; ".join(f"{one.name} (seen: {one.seen})" for one in test.failing)
-        return Finding("MISS", thing, f"this does not hold: {failing}")
+        return Line("MISS", thing, f"this does not hold: {failing}")
     level = test.isolation_level.lower()
     if _RANKS.get(test.isolation_level, 0) < _RANKS.get(posture.isolation_minimum, 0):
-        return Finding(
-            "MISS", thing, f"isolation {level}, and isolation.minimum is {posture.isolation_minimum.lower()}"
-        )
-    return Finding("ok  ", thing, f"{len(test.controls)} controls hold, isolation {level}")
+        return Line("MISS", thing, f"isolation {level}, and isolation.minimum is {posture.isolation_minimum.lower()}")
+    return Line("ok  ", thing, f"{len(test.controls)} controls hold, isolation {level}")
 
 
 _RANKS = {level: rank for rank, level in enumerate(IsolationLevel)}

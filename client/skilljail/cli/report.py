@@ -109,9 +109,7 @@ def result_json(result: RunResult, saved: Sequence[pathlib.Path], refusals: Sequ
         "not_saved": [_refusal(one) for one in refusals],
         "skipped_artifacts": [dataclasses.asdict(one) for one in result.skipped_artifacts],
         "skipped_artifacts_omitted": result.skipped_artifacts_omitted,
-        "egress_decisions": [
-            dataclasses.asdict(one) | {"time": one.time.isoformat()} for one in result.egress_decisions
-        ],
+        "egress_decisions": [_decision(one) for one in result.egress_decisions],
         "egress_decisions_omitted": result.egress_decisions_omitted,
     }
     return json.dumps(fields, indent=2)

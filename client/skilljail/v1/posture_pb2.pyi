@@ -62,8 +62,8 @@ class _SeverityEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     SEVERITY_WARNING: _Severity.ValueType  # 2
     """A wall is thinner than it could be."""
     SEVERITY_KNOWN_BAD: _Severity.ValueType  # 3
-    """A version with a known hole. With `isolation.strict` the daemon does not
-    start.
+    """Something with a known hole, or whose version nobody tells. With
+    `isolation.strict` the daemon does not start.
     """
 
 class Severity(_Severity, metaclass=_SeverityEnumTypeWrapper):
@@ -76,8 +76,8 @@ SEVERITY_INFO: Severity.ValueType  # 1
 SEVERITY_WARNING: Severity.ValueType  # 2
 """A wall is thinner than it could be."""
 SEVERITY_KNOWN_BAD: Severity.ValueType  # 3
-"""A version with a known hole. With `isolation.strict` the daemon does not
-start.
+"""Something with a known hole, or whose version nobody tells. With
+`isolation.strict` the daemon does not start.
 """
 global___Severity = Severity
 
@@ -221,7 +221,9 @@ class ImageSelfTest(google.protobuf.message.Message):
     """The level that was seen."""
     @property
     def controls(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Control]:
-        """Each control that was tried."""
+        """Each control that was tried. What gVisor does not hold and shuts nobody out
+        for is a finding instead.
+        """
 
     @property
     def duration(self) -> google.protobuf.duration_pb2.Duration:

@@ -44,11 +44,13 @@ class _OutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     """
     OUTCOME_PIDS_LIMIT: _Outcome.ValueType  # 6
     """The kernel refused a new process because of Limits.pids and the script did
-    not end with status 0, or it went on asking without end and was killed.
+    not end with status 0, or it went on asking without end and was killed. On
+    gVisor also: there were more processes and threads, and the script was killed.
     """
     OUTCOME_DISK_LIMIT: _Outcome.ValueType  # 7
     """The work directory was full, in bytes or in inodes, and the script did not
-    end with status 0.
+    end with status 0. On gVisor also: there were more files than
+    Limits.disk_inodes, and the script was killed.
     """
     OUTCOME_OUTPUT_LIMIT: _Outcome.ValueType  # 8
     """The script wrote more than Limits.output_bytes and was killed."""
@@ -89,11 +91,13 @@ not end with status 0.
 """
 OUTCOME_PIDS_LIMIT: Outcome.ValueType  # 6
 """The kernel refused a new process because of Limits.pids and the script did
-not end with status 0, or it went on asking without end and was killed.
+not end with status 0, or it went on asking without end and was killed. On
+gVisor also: there were more processes and threads, and the script was killed.
 """
 OUTCOME_DISK_LIMIT: Outcome.ValueType  # 7
 """The work directory was full, in bytes or in inodes, and the script did not
-end with status 0.
+end with status 0. On gVisor also: there were more files than
+Limits.disk_inodes, and the script was killed.
 """
 OUTCOME_OUTPUT_LIMIT: Outcome.ValueType  # 8
 """The script wrote more than Limits.output_bytes and was killed."""
@@ -190,7 +194,9 @@ class _EgressRefusalEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._
     EGRESS_REFUSAL_UNSPECIFIED: _EgressRefusal.ValueType  # 0
     """Not refused."""
     EGRESS_REFUSAL_HOST_INVALID: _EgressRefusal.ValueType  # 1
-    """The host is no host name: an IP address in whatever form, or malformed."""
+    """The host is no host name: an IP address in whatever form, a name without a
+    dot, or malformed.
+    """
     EGRESS_REFUSAL_HOST_NOT_ALLOWED: _EgressRefusal.ValueType  # 2
     """No entry of the allowlist covers the host."""
     EGRESS_REFUSAL_PORT_NOT_ALLOWED: _EgressRefusal.ValueType  # 3
@@ -204,11 +210,11 @@ class _EgressRefusalEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._
     EGRESS_REFUSAL_CONNECT_FAILED: _EgressRefusal.ValueType  # 6
     """The host could not be reached."""
     EGRESS_REFUSAL_HOST_MISMATCH: _EgressRefusal.ValueType  # 7
-    """TLS names another server (SNI), or HTTP another host, than the one that the
-    connection was allowed for.
+    """TLS names another server (SNI) than the one that the connection was allowed
+    for, or none, or hides it (encrypted ClientHello); or HTTP names another host.
     """
     EGRESS_REFUSAL_PROTOCOL_INVALID: _EgressRefusal.ValueType  # 8
-    """What came is neither TLS with a server name nor HTTP/1."""
+    """What came is neither TLS nor HTTP/1."""
     EGRESS_REFUSAL_CONNECTION_LIMIT: _EgressRefusal.ValueType  # 9
     """Limits.egress_connections is used up, or too many are open at one time."""
     EGRESS_REFUSAL_BYTE_LIMIT: _EgressRefusal.ValueType  # 10
@@ -220,7 +226,9 @@ class EgressRefusal(_EgressRefusal, metaclass=_EgressRefusalEnumTypeWrapper):
 EGRESS_REFUSAL_UNSPECIFIED: EgressRefusal.ValueType  # 0
 """Not refused."""
 EGRESS_REFUSAL_HOST_INVALID: EgressRefusal.ValueType  # 1
-"""The host is no host name: an IP address in whatever form, or malformed."""
+"""The host is no host name: an IP address in whatever form, a name without a
+dot, or malformed.
+"""
 EGRESS_REFUSAL_HOST_NOT_ALLOWED: EgressRefusal.ValueType  # 2
 """No entry of the allowlist covers the host."""
 EGRESS_REFUSAL_PORT_NOT_ALLOWED: EgressRefusal.ValueType  # 3
@@ -234,11 +242,11 @@ link-local, a cloud's metadata service and their like.
 EGRESS_REFUSAL_CONNECT_FAILED: EgressRefusal.ValueType  # 6
 """The host could not be reached."""
 EGRESS_REFUSAL_HOST_MISMATCH: EgressRefusal.ValueType  # 7
-"""TLS names another server (SNI), or HTTP another host, than the one that the
-connection was allowed for.
+"""TLS names another server (SNI) than the one that the connection was allowed
+for, or none, or hides it (encrypted ClientHello); or HTTP names another host.
 """
 EGRESS_REFUSAL_PROTOCOL_INVALID: EgressRefusal.ValueType  # 8
-"""What came is neither TLS with a server name nor HTTP/1."""
+"""What came is neither TLS nor HTTP/1."""
 EGRESS_REFUSAL_CONNECTION_LIMIT: EgressRefusal.ValueType  # 9
 """Limits.egress_connections is used up, or too many are open at one time."""
 EGRESS_REFUSAL_BYTE_LIMIT: EgressRefusal.ValueType  # 10
@@ -644,7 +652,7 @@ class EgressDecision(google.protobuf.message.Message):
     refusal: global___EgressRefusal.ValueType
     """Why not, when refused."""
     message: builtins.str
-    """One sentence for a person, the same that the script is told."""
+    """One or more sentences for a person, the same that the script is told."""
     @property
     def time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it was decided."""
@@ -799,7 +807,9 @@ class Usage(google.protobuf.message.Message):
     oom_kills: builtins.int
     """Processes that the kernel's out-of-memory killer ended."""
     pids_limit_hits: builtins.int
-    """Times that the kernel refused a new process or thread."""
+    """Times that the kernel refused a new process or thread. On gVisor, which keeps
+    no record: looks at which there were more than Limits.pids.
+    """
     disk_full: builtins.bool
     """True when the work directory was seen full."""
     egress_sent_bytes: builtins.int

@@ -83,11 +83,17 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     ERROR_REASON_NETWORK_INVALID: _ErrorReason.ValueType  # 25
     """The network part of the request makes no sense."""
     ERROR_REASON_NETWORK_NOT_ALLOWED: _ErrorReason.ValueType  # 26
-    """The operator does not grant the network or the host that was asked for."""
+    """The operator does not grant the network or the host that was asked for;
+    metadata `network` and `ceiling`, or `host`.
+    """
     ERROR_REASON_SECRET_NOT_GRANTED: _ErrorReason.ValueType  # 27
-    """The operator has not granted the secret to this skill of this caller."""
+    """The operator has not granted the secret to this skill of this caller;
+    metadata `secret`, and `tenant`, `skill` and `bundle_digest` of a grant.
+    """
     ERROR_REASON_SECRET_UNAVAILABLE: _ErrorReason.ValueType  # 28
-    """The secret is granted, and its source gave no usable value."""
+    """The secret is granted, and its source gave no usable value; metadata
+    `secret`.
+    """
     ERROR_REASON_OPERATOR_ONLY: _ErrorReason.ValueType  # 29
     """The call is for operators, and the caller is none."""
 
@@ -151,11 +157,17 @@ ERROR_REASON_NOT_READ: ErrorReason.ValueType  # 24
 ERROR_REASON_NETWORK_INVALID: ErrorReason.ValueType  # 25
 """The network part of the request makes no sense."""
 ERROR_REASON_NETWORK_NOT_ALLOWED: ErrorReason.ValueType  # 26
-"""The operator does not grant the network or the host that was asked for."""
+"""The operator does not grant the network or the host that was asked for;
+metadata `network` and `ceiling`, or `host`.
+"""
 ERROR_REASON_SECRET_NOT_GRANTED: ErrorReason.ValueType  # 27
-"""The operator has not granted the secret to this skill of this caller."""
+"""The operator has not granted the secret to this skill of this caller;
+metadata `secret`, and `tenant`, `skill` and `bundle_digest` of a grant.
+"""
 ERROR_REASON_SECRET_UNAVAILABLE: ErrorReason.ValueType  # 28
-"""The secret is granted, and its source gave no usable value."""
+"""The secret is granted, and its source gave no usable value; metadata
+`secret`.
+"""
 ERROR_REASON_OPERATOR_ONLY: ErrorReason.ValueType  # 29
 """The call is for operators, and the caller is none."""
 global___ErrorReason = ErrorReason
@@ -606,11 +618,11 @@ class Interpreter(google.protobuf.message.Message):
     available: builtins.bool
     """Whether a run can use it now."""
     version: builtins.str
-    """The interpreter's version, such as `3.13.5`, when available."""
+    """The interpreter's version, such as `3.13.5`, when there is an image."""
     image: builtins.str
     """The image's reference, as the operator configured it."""
     image_digest: builtins.str
-    """The image's content digest, when available."""
+    """The image's content digest, when there is one."""
     unavailable_reason: builtins.str
     """When not available: why, and what the operator can do."""
     @property

@@ -44,7 +44,7 @@ MARKS = {"ok": "ok  ", "warning": "warn", "missing": "MISS"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
+class Line:
     """One line of the report. `state`: ok, warning or missing."""
 
     state: str
@@ -73,73 +73,73 @@ def _run(options: argparse.Namespace) -> int:
         print(f"skilljaild: {error}", file=sys.stderr)
         return 2
     set_up_log(config.log)
-    findings = asyncio.run(_examine(config))
+    lines = asyncio.run(_examine(config))
     if options.json:
-        print(json.dumps([dataclasses.asdict(one) for one in findings], indent=2))
+        print(json.dumps([dataclasses.asdict(one) for one in lines], indent=2))
     else:
-        for one in findings:
+        for one in lines:
             print(f"{MARKS[one.state]}  {one.thing}: {one.detail}")
-    return 1 if any(one.state == "missing" for one in findings) else 0
+    return 1 if any(one.state == "missing" for one in lines) else 0
 
 
-async def _examine(config: Config) -> list[Finding]:
-    findings = [_floor(), _state_directory(config)]
+async def _examine(config: Config) -> list[Line]:
+    lines = [_floor(), _state_directory(config)]
     engine = make_engine(config.engine)
     try:
         report = await engine.probe()
-        findings += _engine(report)
+        lines += _engine(report)
         if not report.missing:
-            findings += await _sandboxes(config, engine, report)
+            lines += await _sandboxes(config, engine, report)
     except EngineError as error:
-        findings.append(Finding("missing", "engine", str(error)))
+        lines.append(Line("missing", "engine", str(error)))
     except Refusal as refusal:  # the engine answered before, and does not any more
-        findings.append(Finding("missing", "engine", refusal.message))
+        lines.append(Line("missing", "engine", refusal.message))
     finally:
         await engine.close()
-    return findings
+    return lines
 
 
-def _floor() -> Finding:
+def _floor() -> Line:
     try:
         container_floor()
     except FloorError as error:
-        return Finding("missing", "container floor", str(error))
-    return Finding("ok", "container floor", "floor.toml and the seccomp profile are there")
+        return Line("missing", "container floor", str(error))
+    return Line("ok", "container floor", "floor.toml and the seccomp profile are there")
 
 
-def _state_directory(config: Config) -> Finding:
+def _state_directory(config: Config) -> Line:
     directory = config.state_directory
     existing = next((one for one in (directory, *directory.parents) if one.exists()), directory)
     if os.access(existing, os.W_OK | os.X_OK):
-        return Finding("ok", "state directory", str(directory))
-    return Finding("missing", "state directory", f"{existing} cannot be written; name another with --state-dir")
+        return Line("ok", "state directory", str(directory))
+    return Line("missing", "state directory", f"{existing} cannot be written; name another with --state-dir")
 
 
-def _engine(report: EngineReport) -> list[Finding]:
+def _engine(report: EngineReport) -> list[Line]:
     version = f"{report.runtime} {report.runtime_version}".strip()
     about = f"{report.product} {report.version}, {version}, kernel {report.kernel}, cgroup v{report.cgroup_version}"
     return [
-        Finding("ok", "engine", about),
-        *(Finding("missing", "engine control", one) for one in report.missing),
+        Line("ok", "engine", about),
+        *(Line("missing", "engine control", one) for one in report.missing),
     ]
 
 
-async def _sandboxes(config: Config, engine: Engine, report: EngineReport) -> list[Finding]:
+async def _sandboxes(config: Config, engine: Engine, report: EngineReport) -> list[Line]:
     """What the images are, and what is seen from inside of them."""
     catalogue = Catalogue(config.images, engine)
-    findings = [_interpreter(name, await catalogue.entry(name)) for name in INTERPRETERS]
-    if all(one.state == "warning" for one in findings):
-        findings.append(Finding("missing", "interpreters", "there is no image at all; run `skilljail images build`"))
+    lines = [_interpreter(name, await catalogue.entry(name)) for name in INTERPRETERS]
+    if all(one.state == "warning" for one in lines):
+        lines.append(Line("missing", "interpreters", "there is no image at all; run `skilljail images build`"))
     await _sweep(engine)
     admission = Admission(config.admission.concurrent_runs, 0)
     examiner = make_examiner(config, engine, OWNER, catalogue, admission)
-    return findings + _posture(await examiner.at_start(report, config.admission.concurrent_runs))
+    return lines + _posture(await examiner.at_start(report, config.admission.concurrent_runs))
 
 
-def _interpreter(name: str, entry: CatalogueEntry) -> Finding:
+def _interpreter(name: str, entry: CatalogueEntry) -> Line:
     if entry.image is None:
-        return Finding("warning", f"interpreter {name}", entry.fault)
-    return Finding("ok", f"interpreter {name}", f"{entry.version} in {entry.reference}")
+        return Line("warning", f"interpreter {name}", entry.fault)
+    return Line("ok", f"interpreter {name}", f"{entry.version} in {entry.reference}")
 
 
 async def _sweep(engine: Engine) -> None:
@@ -149,18 +149,18 @@ async def _sweep(engine: Engine) -> None:
             await engine.destroy(sandbox.sandbox_id)
 
 
-def _posture(posture: Posture) -> list[Finding]:
+def _posture(posture: Posture) -> list[Line]:
     """What holds, why the daemon would not start, and what an operator should know."""
     faults = posture.faults
     known = posture.findings if posture.images else posture.report.findings  # that there is no image is told already
     return [
         *(_image(test) for test in posture.images if test.passed),
-        *(Finding("missing", "posture", fault) for fault in faults),
-        *(Finding("warning", "posture", one.text) for one in known if not any(one.text in fault for fault in faults)),
+        *(Line("missing", "posture", fault) for fault in faults),
+        *(Line("warning", "posture", one.text) for one in known if not any(one.text in fault for fault in faults)),
     ]
 
 
-def _image(test: ImageTest) -> Finding:
+def _image(test: ImageTest) -> Line:
     level = test.level.name.lower() if test.level else "unproven"
     detail = f"{len(test.controls)} controls hold in its sandbox, isolation {level}, {test.seconds:.1f} s"
-    return Finding("ok", f"self-test {test.interpreter}", detail)
+    return Line("ok", f"self-test {test.interpreter}", detail)

@@ -11,7 +11,7 @@ address, however it is written, and a name of one part are never hosts.
 
 What is checked, and when. Each connection is decided once, and each decision told once, before a byte flows: pattern
 and port (`rules`); then, only for names that are allowed, one resolution, of which every address must be public
-(`addresses`); then exactly a checked address is dialled (`gate`).
+(`addresses`); then exactly a checked address is dialled (`doorkeeper`).
 
 - `CONNECT host:port`: after the answer, what the script sends first is read before the host gets any of it. A TLS
   ClientHello must name the same host (`hello`); then bytes are carried both ways (`relay`). One that hides its server's

@@ -5,9 +5,9 @@ import asyncio
 import h11
 
 from skilljaild.egress.decision import EgressRefusal, Refused
+from skilljaild.egress.doorkeeper import Doorkeeper
 from skilljaild.egress.forward import Back, BackFailed, forward
 from skilljaild.egress.front import Front, MessageInvalid
-from skilljaild.egress.gate import Gate
 from skilljaild.egress.hello import ClientHello, HelloInvalid, parse_hello
 from skilljaild.egress.hosts import HostInvalid, normalised
 from skilljaild.egress.relay import relay
@@ -35,8 +35,8 @@ STATUSES = {
 class Connection:
     """One connection of the script: an HTTP proxy's client, and then whatever it tunnels."""
 
-    def __init__(self, gate: Gate, tunnel: Tunnel) -> None:
-        self._gate = gate
+    def __init__(self, doorkeeper: Doorkeeper, tunnel: Tunnel) -> None:
+        self._doorkeeper = doorkeeper
         self._tunnel = tunnel
         self._front = Front(tunnel)
         self._upstream: Upstream | None = None
@@ -67,8 +67,8 @@ class Connection:
     def used_up(self) -> Refused:
         """What is told when the run's bytes are used up while this is open."""
         if self._upstream is None:
-            return self._gate.used_up("", 0)
-        return self._gate.used_up(self._upstream.host, self._upstream.port, cut=True)
+            return self._doorkeeper.used_up("", 0)
+        return self._doorkeeper.used_up(self._upstream.host, self._upstream.port, cut=True)
 
     async def refuse(self, refused: Refused) -> bool:
         """Tells the script why, if it can be told now. Raises TunnelClosed."""
@@ -112,9 +112,9 @@ class Connection:
 
     async def _open(self, target: Target) -> Upstream:
         if not self._counted:
-            self._gate.admit(target.host, target.port)
+            self._doorkeeper.admit(target.host, target.port)
         self._counted = False
-        self._upstream = await self._gate.open(target.host, target.port)
+        self._upstream = await self._doorkeeper.open(target.host, target.port)
         return self._upstream
 
     async def _back_to(self, target: Target) -> Back:

@@ -31,7 +31,7 @@ class EgressDecision:
 
     `host` is normalised, or, where it is no host, printable and at most 253 characters long; "" where none was told.
     `port`: 0 where none was told. `address`: what was dialled, when allowed. `refusal`: None when allowed.
-    `message`: one or two sentences for a person, the same that the script is told.
+    `message`: one or more sentences for a person, the same that the script is told.
     """
 
     time: datetime.datetime

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import structlog
@@ -11,9 +10,10 @@ from skilljaild.egress.budget import Budget, BudgetUsedUp
 from skilljaild.egress.connection import Connection
 from skilljaild.egress.decision import EgressDecision, EgressRefusal, Refused
 from skilljaild.egress.dialler import Dialler, SystemDialler
-from skilljaild.egress.gate import Gate
+from skilljaild.egress.doorkeeper import Doorkeeper
 from skilljaild.egress.rules import EgressRules
 from skilljaild.egress.tunnel import Tunnel, TunnelClosed
+from skilljaild.fault import traced
 
 __all__ = ["EgressProxy"]
 
@@ -41,7 +41,7 @@ class EgressProxy:
     ) -> None:
         """`bytes_max`: both directions together. `decided`: called once for each decision, and waited for."""
         self._budget = Budget(bytes_max, self._cut_all)
-        self._gate = Gate(rules, dialler or SystemDialler(), self._budget, connections_max, decided)
+        self._doorkeeper = Doorkeeper(rules, dialler or SystemDialler(), self._budget, connections_max, decided)
         self._cuts: set[asyncio.Timeout] = set()
         self._served = 0
         self._open = 0
@@ -59,21 +59,18 @@ class EgressProxy:
     @property
     def connections(self) -> int:
         """Connections that the script asked for, refused ones included."""
-        return self._gate.asked
+        return self._doorkeeper.asked
 
     async def serve(self, tunnel: Tunnel) -> None:
         """Serves one connection of the script to its end. Raises nothing but CancelledError."""
         ended = False
         self._served += 1
         try:
-            ended = await self._serve(Connection(self._gate, tunnel))
+            ended = await self._serve(Connection(self._doorkeeper, tunnel))
         except (TunnelClosed, OSError):
             pass  # one end broke: so does the other
         except Exception as error:  # noqa: BLE001  a fault of ours ends this connection, not the run
-            # Without its words, which may repeat what the script sent.
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            fault = {"error": type(error).__name__, "place": f"{place.filename}:{place.lineno}"}
-            log.error("egress connection failed", **fault)  # noqa: TRY400
+            log.error("egress connection failed", **traced(error))  # noqa: TRY400
         finally:
             self._served -= 1
             if not ended:
@@ -92,7 +89,7 @@ class EgressProxy:
             refused = connection.used_up()
         if self._served > SERVED_MAX:
             return False
-        await self._gate.decided(refused.decision())
+        await self._doorkeeper.decided(refused.decision())
         if not await connection.refuse(refused):
             return False
         await connection.finish(REFUSED_SECONDS)
@@ -100,7 +97,7 @@ class EgressProxy:
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[None]:
-        self._gate.admit()
+        self._doorkeeper.admit()
         if self._open >= OPEN_MAX:
             raise Refused(
                 EgressRefusal.CONNECTION_LIMIT,

@@ -20,7 +20,7 @@ from skilljaild.errors import Reason, Refusal
 from skilljaild.interpreters import INTERPRETERS
 from skilljaild.posture.kernels import boot_id_of, own_boot_id
 from skilljaild.posture.posture import Demands, Posture, fault_of
-from skilljaild.posture.self_test import ImageTest, SelfTest
+from skilljaild.posture.self_test import ImageTest, SelfTest, weakest_level
 from skilljaild.runs.admission import Admission
 from skilljaild.runs.level import IsolationLevel, level_of
 
@@ -60,8 +60,7 @@ class Examiner:
     @property
     def level(self) -> IsolationLevel | None:
         """See `Gate`."""
-        levels = [test.level for _, test in self._tests.values() if test.level is not None]
-        return min(levels) if levels else None
+        return weakest_level(test for _, test in self._tests.values())
 
     def fault(self, image: Image) -> str:
         """See `Gate`."""

@@ -5,7 +5,7 @@ import datetime
 
 from skilljaild.engines.base import EngineReport
 from skilljaild.engines.finding import Finding, Severity
-from skilljaild.posture.self_test import ImageTest
+from skilljaild.posture.self_test import ImageTest, weakest_level
 from skilljaild.runs.level import IsolationLevel
 
 __all__ = ["Demands", "Posture", "fault_of"]
@@ -42,8 +42,7 @@ class Posture:
     @property
     def level(self) -> IsolationLevel | None:
         """The weakest level over all images; None when none was seen."""
-        levels = [test.level for test in self.images if test.level is not None]
-        return min(levels) if levels else None
+        return weakest_level(self.images)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -8,7 +8,7 @@ import hashlib
 import importlib.resources
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from skilljail_init.frames import Cause
@@ -26,7 +26,7 @@ from skilljaild.runs.level import IsolationLevel, level_of
 from skilljaild.runs.sandbox import Sandbox, open_sandbox
 from skilljaild.runs.start import start_order
 
-__all__ = ["ImageTest", "SelfTest"]
+__all__ = ["ImageTest", "SelfTest", "weakest_level"]
 
 TEST_SECONDS = 60.0
 """How long one image may take on a loaded host."""
@@ -80,6 +80,11 @@ class ImageTest:
     def failing(self) -> tuple[Control, ...]:
         """The controls that do not hold."""
         return tuple(control for control in self.controls if not control.holds)
+
+
+def weakest_level(tests: Iterable[ImageTest]) -> IsolationLevel | None:
+    """The weakest level that was seen; None when none was."""
+    return min((test.level for test in tests if test.level is not None), default=None)
 
 
 class SelfTest:

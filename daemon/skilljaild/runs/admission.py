@@ -39,6 +39,7 @@ class Admission:
     """A queue with a bounded number of places in front of a bounded number of runs."""
 
     def __init__(self, concurrent_runs: int, queued_runs: int) -> None:
+        self._concurrent_runs = concurrent_runs
         self._free = list(range(concurrent_runs))
         self._held: set[int] = set()
         """Places whose ticket was not given back."""
@@ -84,7 +85,10 @@ class Admission:
             self._give_back(ticket.place)
 
     def lose(self, place: int, run_id: str) -> None:
-        """Keeps a place from everybody: the sandbox of this run could not be destroyed."""
+        """Keeps a place from everybody: the sandbox of this run could not be destroyed.
+
+        A self-test at start may have a place that no run ever gets.
+        """
         self._lost[run_id] = place
         if place in self._free:
             self._free.remove(place)
@@ -102,7 +106,7 @@ class Admission:
                 self._give_back(place)
 
     def _give_back(self, place: int) -> None:
-        if place not in self._held and place not in self._lost.values():
+        if place < self._concurrent_runs and place not in self._held and place not in self._lost.values():
             heapq.heappush(self._free, place)
             self._call_next()
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skilljaild.errors import Reason, Refusal
-from skilljaild.paths import shown
-from skilljaild.secrets.config import is_secret_name
+from skilljaild.secrets.config import secret_name_fault
 from skilljaild.secrets.keeper import Grantee, SecretKeeper
 from skilljaild.secrets.skill import SKILL_FILE, SKILL_FILE_BYTES_MAX, skill_name
 
@@ -44,13 +43,8 @@ def _check_names(names: tuple[str, ...]) -> None:
             Reason.REQUEST_INVALID, f"secrets: {len(names)}, at most {SECRETS_MAX} are given", field="secrets"
         )
     for name in names:
-        if not is_secret_name(name):
-            raise Refusal(
-                Reason.REQUEST_INVALID,
-                f"secrets: {shown(name)} is no name of a secret; it has 1 to 64 of a-z 0-9 . _ - and begins with a "
-                "letter or a digit",
-                field="secrets",
-            )
+        if fault := secret_name_fault(name):
+            raise Refusal(Reason.REQUEST_INVALID, f"secrets: {fault}", field="secrets")
         if names.count(name) > 1:
             raise Refusal(Reason.REQUEST_INVALID, f"secrets: '{name}' is there twice; name it once", field="secrets")
 

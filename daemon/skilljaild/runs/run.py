@@ -23,22 +23,22 @@ from skilljaild.engines.base import (
     SandboxSpec,
 )
 from skilljaild.errors import Reason, Refusal, Violation
+from skilljaild.fault import traced
 from skilljaild.network import Network
 from skilljaild.policy import check_arguments
 from skilljaild.runs.admission import Admission, Ticket
+from skilljaild.runs.collection import collect, collect_seconds
 from skilljaild.runs.conversation import Exit, ProtocolError, StartFailed, StreamEnded
+from skilljaild.runs.death import died_of_memory, ran_out_of_memory
+from skilljaild.runs.delivery import Delivery
 from skilljaild.runs.egress import RunEgress
 from skilljaild.runs.events import (
-    Artifact,
-    ArtifactChunk,
     Finished,
     Outcome,
-    Output,
     Phases,
     Queued,
     RunResult,
     RunState,
-    SkippedArtifact,
     Started,
     Usage,
 )
@@ -54,18 +54,7 @@ from skilljaild.secrets.keeper import SecretKeeper
 
 __all__ = ["Run", "RunContext"]
 
-WALL_GRACE_SECONDS = 1.0
-"""init ends a run at its wall time. When its word has not come by then, the caller may just be reading slowly: from
-then on nobody waits for the caller any more."""
-LAST_WORD_SECONDS = 5.0
-"""How long init then has to say what was held up by the caller."""
 STAGE_SECONDS = 60.0
-COLLECT_SECONDS = 30.0
-DEATH_SECONDS = 2.0
-"""How long an engine may take to notice that a sandbox is dead,"""
-DEATH_RECORD_SECONDS = 0.3
-"""and to write down why."""
-COLLECT_BYTES_PER_SECOND = 1024 * 1024
 
 log = structlog.get_logger()
 
@@ -123,7 +112,7 @@ class Run:
         self._entered = time.monotonic()
         self._work: asyncio.Task[RunResult] | None = None
         self._interruption: Outcome | None = None
-        self._usage = Usage()
+        self._delivery: Delivery | None = None
         self._egress: RunEgress | None = None
         self._ended: RunResult | None = None
         """Set when the script's end is known; no interruption takes it back."""
@@ -145,7 +134,7 @@ class Run:
             self.refusal = refusal
             result = RunResult(Outcome.SANDBOX_ERROR, refusal.message)
         except Exception as error:  # noqa: BLE001  a fault of ours must still end the run, and be told
-            log.exception("run failed", run=self.run_id)
+            log.error("run failed", run=self.run_id, **traced(error))  # noqa: TRY400
             result = self._faulty(error)
         finally:
             self._context.admission.release(self._ticket)
@@ -228,7 +217,7 @@ class Run:
 
     def _spec(self) -> SandboxSpec:
         limits = self.order.policy.limits
-        lifetime = limits.wall_seconds + self._collect_seconds() + 120
+        lifetime = limits.wall_seconds + collect_seconds(limits) + 120
         return SandboxSpec(
             owner=self._context.owner,
             run_id=self.run_id,
@@ -287,8 +276,7 @@ class Run:
             start = sandbox.conversation.start(self._start_order(secrets), self.order.request.stdin)
             await self._in_time("starting the script", start)
             async with self._tunnels(sandbox) as tunnels:
-                outlet = Outlet(secrets.values() if self.order.policy.mask_secrets else ())
-                end = await self._output(sandbox, tunnels, outlet)
+                end = await self._output(sandbox, tunnels, secrets)
         except StartFailed as error:
             command = self.order.policy.command[0]
             return RunResult(Outcome.START_FAILED, f"{command} could not be started in the sandbox: {error}")
@@ -322,78 +310,22 @@ class Run:
         async with self._egress.tunnels(sandbox.conversation.write) as tunnels:
             yield tunnels
 
-    async def _output(self, sandbox: Sandbox, tunnels: Tunnels | None, outlet: Outlet) -> Exit:
-        """Passes the output on until the end, and what the outlet still has then, however it ends."""
-        try:
-            return await self._pass_on(sandbox, tunnels, outlet)
-        finally:
-            outlet.end()
-            while outlet.pending:
-                # Not waited for: it is little, and nobody may be there any more to make room.
-                await uninterrupted(self.events.put(outlet.pending[0], waiting=False))
-                self._count(outlet.pending.popleft())
-
-    async def _pass_on(self, sandbox: Sandbox, tunnels: Tunnels | None, outlet: Outlet) -> Exit:
-        """Passes the output on until init tells the end. Raises TimeoutError when it does not in time.
-
-        A caller that reads slowly slows the script down, but only for as long as the script may run: what is left
-        then, no more than the output limit, waits here and not in the sandbox.
-        """
-        limits = self.order.policy.limits
-        clock = asyncio.get_running_loop().time
-        patience = clock() + limits.wall_seconds + WALL_GRACE_SECONDS
-        async with asyncio.timeout_at(patience) as timeout:
-            async for event in sandbox.conversation.output(limits.output_bytes, tunnels):
-                if isinstance(event, Exit):
-                    return event
-                timeout.reschedule(patience + LAST_WORD_SECONDS)  # it is the caller who is waited for, not init
-                outlet.take(event)
-                while outlet.pending:
-                    await self._hand_over(outlet.pending[0], patience)
-                    self._count(outlet.pending.popleft())  # what was handed over, and no more: the caller compares
-                if clock() < patience:
-                    timeout.reschedule(patience)
-        raise ProtocolError("the output ended without an end")
-
-    async def _hand_over(self, event: Output, patience: float) -> None:
-        """Waits for the caller until `patience` (the loop's time), and not at all after it."""
-        try:
-            async with asyncio.timeout_at(patience):
-                await self.events.put(event)
-        except TimeoutError:
-            await self.events.put(event, waiting=False)
-
-    def _count(self, event: Output) -> None:
-        so_far = event.offset + len(event.data)
-        if event.stream == 1:
-            self._usage = dataclasses.replace(self._usage, stdout_bytes=so_far)
-        else:
-            self._usage = dataclasses.replace(self._usage, stderr_bytes=so_far)
+    async def _output(
+        self, sandbox: Sandbox, tunnels: Tunnels | None, secrets: Mapping[str, pydantic.SecretStr]
+    ) -> Exit:
+        """Passes the output on until init tells the end. Raises TimeoutError when it does not in time."""
+        policy = self.order.policy
+        outlet = Outlet(secrets.values() if policy.mask_secrets else ())
+        self._delivery = Delivery(self.events, outlet, policy.limits.wall_seconds)
+        return await self._delivery.pass_on(sandbox.conversation.output(policy.limits.output_bytes, tunnels))
 
     async def _collect(self, sandbox: Sandbox, end: Exit) -> RunResult:
-        stats_oom = await self._engine_oom(sandbox)
-        outcome, message = decide(end, self.order.policy.limits, engine_oom=stats_oom)
-        artifacts: list[Artifact] = []
-        skipped: list[SkippedArtifact] = []
-        omitted = 0
-        try:
-            async with asyncio.timeout(self._collect_seconds()):
-                async for one in sandbox.conversation.artifacts(self.order.policy.limits):
-                    match one:
-                        case ArtifactChunk():
-                            await self.events.put(one)
-                        case Artifact():
-                            artifacts.append(one)
-                        case SkippedArtifact():
-                            skipped.append(one)
-                        case int():
-                            omitted += one
-        except (StreamEnded, ProtocolError, EngineError, TimeoutError) as error:
-            # How the script ended is known and stays; that something is missing is told.
-            late = isinstance(error, TimeoutError)
-            why = "the caller took too long to take them" if late else str(error)
-            message = f"{message} Its artifacts could not all be delivered: {why}."
-            skipped.append(SkippedArtifact(".", "time_limit" if late else "unreadable"))
+        limits = self.order.policy.limits
+        engine_oom = await ran_out_of_memory(self._context.engine, sandbox.sandbox_id)
+        outcome, message = decide(end, limits, engine_oom=engine_oom)
+        collected = await collect(sandbox.conversation, self.events, limits)
+        if collected.fault:
+            message = f"{message} Its artifacts could not all be delivered: {collected.fault}."
         self._phases.collected = self._lap()
         return RunResult(
             outcome,
@@ -401,40 +333,19 @@ class Run:
             exit_code=end.exit_code if outcome in WITH_EXIT_CODE else None,
             signal=end.signal,
             usage=self._usage_at(end),
-            artifacts=tuple(artifacts),
-            skipped=tuple(skipped),
-            skipped_omitted=omitted,
+            artifacts=collected.artifacts,
+            skipped=collected.skipped,
+            skipped_omitted=collected.skipped_omitted,
         )
-
-    async def _engine_oom(self, sandbox: Sandbox) -> bool:
-        """The second opinion on memory: init's own record from the kernel is what counts."""
-        try:
-            async with asyncio.timeout(DEATH_SECONDS):
-                return (await self._context.engine.stats(sandbox.sandbox_id)).oom_killed
-        except (EngineError, TimeoutError):
-            return False
 
     async def _lost(self, sandbox: Sandbox, what: str) -> RunResult:
         """The sandbox went away under the script. The engine knows whether memory was why."""
         usage = self._usage_so_far()
-        if await self._died_of_memory(sandbox):
+        if await died_of_memory(self._context.engine, sandbox.sandbox_id):
             limit = self.order.policy.limits.memory_bytes
             message = f"The script needed more memory than {limit:,} bytes (memory_bytes); the whole sandbox died."
             return RunResult(Outcome.OOM_KILLED, message, usage=usage)
         return RunResult(Outcome.SANDBOX_ERROR, f"The sandbox was lost while the script ran: {what}.", usage=usage)
-
-    async def _died_of_memory(self, sandbox: Sandbox) -> bool:
-        """The engine's record of a death, which it may write a moment after the stream has ended."""
-        clock = asyncio.get_running_loop().time
-        try:
-            async with asyncio.timeout(DEATH_SECONDS) as timeout:
-                while not (stats := await self._context.engine.stats(sandbox.sandbox_id)).oom_killed:
-                    if not stats.running:
-                        timeout.reschedule(min(timeout.when() or 0.0, clock() + DEATH_RECORD_SECONDS))
-                    await asyncio.sleep(0.05)
-        except (EngineError, TimeoutError):
-            return False
-        return True
 
     def _overdue(self) -> RunResult:
         """init did not end the run in time: it is starved."""
@@ -457,18 +368,21 @@ class Run:
         seconds, self._entered = now - self._entered, now
         return seconds
 
-    def _collect_seconds(self) -> float:
-        return COLLECT_SECONDS + self.order.policy.limits.artifact_bytes / COLLECT_BYTES_PER_SECOND
-
     def _usage_so_far(self) -> Usage:
         seconds = 0.0
         if self.started is not None:
             seconds = (datetime.datetime.now(datetime.UTC) - self.started).total_seconds()
-        return dataclasses.replace(self._usage, wall_seconds=seconds)
+        return dataclasses.replace(self._delivered(), wall_seconds=seconds)
+
+    def _delivered(self) -> Usage:
+        """The output that was handed over."""
+        if self._delivery is None:
+            return Usage()
+        return Usage(stdout_bytes=self._delivery.stdout_bytes, stderr_bytes=self._delivery.stderr_bytes)
 
     def _usage_at(self, end: Exit) -> Usage:
         return dataclasses.replace(
-            self._usage,
+            self._delivered(),
             wall_seconds=end.wall_seconds,
             cpu_seconds=end.cpu_seconds,
             peak_memory_bytes=end.peak_memory_bytes,

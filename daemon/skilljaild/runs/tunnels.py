@@ -23,6 +23,7 @@ from skilljail_init.frames import (
 
 from skilljaild.egress.tunnel import Tunnel, TunnelClosed
 from skilljaild.engines.base import EngineError
+from skilljaild.fault import traced
 
 __all__ = ["Tunnels"]
 
@@ -97,8 +98,8 @@ class Tunnels:
                 await self._serve(tunnel)
         except TunnelClosed:
             pass  # the script's end is gone, which nobody has to be told
-        except Exception:  # noqa: BLE001  a fault of ours must not take the run along
-            log.exception("a tunnel failed", tunnel=tunnel.number)
+        except Exception as error:  # noqa: BLE001  a fault of ours must not take the run along
+            log.error("a tunnel failed", tunnel=tunnel.number, **traced(error))  # noqa: TRY400
         finally:
             await tunnel.reset()
 

@@ -11,7 +11,7 @@ from skilljaild.bundles.digest import is_digest
 from skilljaild.paths import shown
 from skilljaild.secrets.variables import variable_fault
 
-__all__ = ["GrantConfig", "SecretConfig", "SecretTables", "is_secret_name"]
+__all__ = ["GrantConfig", "SecretConfig", "SecretTables", "secret_name_fault"]
 
 ARGUMENTS_MAX = 64
 GRANTS_MAX = 10_000
@@ -19,18 +19,17 @@ SKILL_LENGTH_MAX = 64
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
-def is_secret_name(name: str) -> bool:
-    """Whether a secret can have this name."""
-    return _NAME.fullmatch(name) is not None
+def secret_name_fault(name: str) -> str | None:
+    """Why no secret can have this name, or None when one can."""
+    if _NAME.fullmatch(name):
+        return None
+    return f"{shown(name)} is no name of a secret; it has 1 to 64 of a-z 0-9 . _ - and begins with a letter or a digit"
 
 
 def _names(tables: dict[str, Any]) -> dict[str, Any]:
     for name in tables:
-        if not is_secret_name(name):
-            raise ValueError(
-                f"{shown(name)} is no name of a secret; it has 1 to 64 of a-z 0-9 . _ - and begins with a letter or a "
-                "digit"
-            )
+        if fault := secret_name_fault(name):
+            raise ValueError(fault)
     return tables
 
 

@@ -12,6 +12,7 @@ from google.protobuf import any_pb2, duration_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from skilljaild.errors import Reason, Refusal
+from skilljaild.fault import traced
 
 __all__ = ["DOMAIN", "abort", "refusing_stream", "refusing_unary"]
 
@@ -155,5 +156,5 @@ def refusing_stream(
 
 
 def _fault(error: Exception) -> Refusal:
-    log.error("call failed", exc_info=error)
+    log.error("call failed", **traced(error))
     return Refusal(Reason.INTERNAL, f"the daemon has a fault ({type(error).__name__}); its log tells more")

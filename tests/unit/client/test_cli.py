@@ -488,7 +488,7 @@ def test_doctor_tells_everything_as_json(fake: FakeDaemon) -> None:
     done = skilljail(fake, "doctor", "--json")
     told = json.loads(done.stdout)
     assert done.returncode == 1
-    assert {"mark": "warn", "thing": "posture", "detail": "runc 1.1.5: it leaks; update (CVE-1)"} in told["findings"]
+    assert {"mark": "warn", "thing": "posture", "detail": "runc 1.1.5: it leaks; update (CVE-1)"} in told["lines"]
     assert told["posture"]["isolation_level"] == "CONTAINER"
     assert told["posture"]["time"] == "2023-11-14 22:13:20+00:00"
     assert told["posture"]["images"][0]["controls"][1] == {"name": "no bpf", "holds": False, "seen": "it worked"}

@@ -137,3 +137,13 @@ def test_a_place_that_is_regained_before_its_run_is_over_is_given_back_once() ->
     assert called(*waiting) == [False, False]
     admission.release(ticket)
     assert called(*waiting) == [True, False]
+
+
+def test_a_place_beyond_those_of_the_runs_makes_no_more_room_when_it_is_regained() -> None:
+    """The self-tests at start have a place for each image, also where fewer runs may be under way."""
+    admission = Admission(1, 1)
+    admission.lose(3, "self-test")
+    assert admission.lost() == {"self-test"}
+    admission.regain(["self-test"])
+    assert called(admission.admit(), admission.admit()) == [True, False]
+    assert admission.lost() == frozenset()

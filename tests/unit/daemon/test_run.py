@@ -23,6 +23,7 @@ from skilljaild.engines.base import (
 )
 from skilljaild.errors import Reason, Refusal
 from skilljaild.limits import Limits
+from skilljaild.runs import collection, death, delivery
 from skilljaild.runs import run as module
 from skilljaild.runs import sandbox as sandbox_module
 from skilljaild.runs.admission import Admission
@@ -82,7 +83,7 @@ class Bench:
 @pytest.fixture
 async def bench(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     """A daemon for one run at a time, two waiting."""
-    monkeypatch.setattr(module, "DEATH_SECONDS", 0.3)
+    monkeypatch.setattr(death, "DEATH_SECONDS", 0.3)
     one = Bench(FakeEngine(), BlobStore(tmp_path, 1 << 20), Admission(1, 2))
     yield one
     await one.engine.close()
@@ -214,7 +215,7 @@ async def test_a_sandbox_carries_its_owner_its_run_and_a_deadline_beyond_the_run
     await finished(bench.run())
     (spec,) = bench.engine.specs
     assert dataclasses.replace(spec, deadline=0) == SandboxSpec("owner", "run-1", 0, IMAGE.digest, LIMITS)
-    longest = LIMITS.wall_seconds + module.COLLECT_SECONDS
+    longest = LIMITS.wall_seconds + collection.COLLECT_SECONDS
     assert time.time() + longest < spec.deadline < time.time() + longest + 300
 
 
@@ -499,8 +500,8 @@ async def test_artifacts_that_came_before_the_fault_are_delivered(bench: Bench) 
 
 
 async def test_collecting_without_end_ends(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "COLLECT_SECONDS", 0.05)
-    monkeypatch.setattr(module, "COLLECT_BYTES_PER_SECOND", 1e12)
+    monkeypatch.setattr(collection, "COLLECT_SECONDS", 0.05)
+    monkeypatch.setattr(collection, "COLLECT_BYTES_PER_SECOND", 1e12)
     bench.engine.init = serve_script(EXIT)
     run = bench.run()
     result = result_of(run, await finished(run))
@@ -516,8 +517,8 @@ SHORT = dataclasses.replace(LIMITS, wall_seconds=0.05, output_bytes=10_000_000)
 async def test_an_init_that_does_not_end_the_script_in_time_is_killed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WALL_GRACE_SECONDS", 0.02)
-    monkeypatch.setattr(module, "LAST_WORD_SECONDS", 0.05)
+    monkeypatch.setattr(delivery, "WALL_GRACE_SECONDS", 0.02)
+    monkeypatch.setattr(delivery, "LAST_WORD_SECONDS", 0.05)
     bench.engine.init = serve_script(HELLO)
     run = bench.run(SHORT)
     result = result_of(run, await finished(run))
@@ -530,7 +531,7 @@ async def test_an_init_that_does_not_end_the_script_in_time_is_killed(
 async def test_a_caller_that_reads_slowly_gets_everything_and_the_true_end(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WALL_GRACE_SECONDS", 0.02)
+    monkeypatch.setattr(delivery, "WALL_GRACE_SECONDS", 0.02)
     bench.engine.init = serve_script(*[HELLO] * (3 * EVENTS_MAX), EXIT, DONE)
     run = bench.run(SHORT)
     # Nobody reads until it is over: the sandbox does not wait for that.

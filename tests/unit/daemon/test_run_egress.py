@@ -222,9 +222,9 @@ async def lose(box: Box) -> None:
 async def test_no_connection_outlives_its_run_however_that_ends(
     make_run: Callable[..., Run], server: Server, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr("skilljaild.runs.run.DEATH_SECONDS", 0.3)
+    monkeypatch.setattr("skilljaild.runs.death.DEATH_SECONDS", 0.3)
     if how == "overdue":
-        monkeypatch.setattr("skilljaild.runs.run.WALL_GRACE_SECONDS", -LIMITS.wall_seconds + 0.5)
+        monkeypatch.setattr("skilljaild.runs.delivery.WALL_GRACE_SECONDS", -LIMITS.wall_seconds + 0.5)
     run = make_run(serve_script(hook=lose if how == "lost" else hang))
     execution = asyncio.create_task(run.execute())
     async with asyncio.timeout(20):

@@ -14,6 +14,7 @@ from skilljaild.engines.base import EngineUnavailable
 from skilljaild.errors import Reason, Refusal
 from skilljaild.policy import SANDBOX_ENVIRONMENT
 from skilljaild.runs.admission import Admission
+from skilljaild.runs.delivery import Delivery
 from skilljaild.runs.events import Finished, Outcome, Output
 from skilljaild.runs.run import Run, RunContext
 from skilljaild.secrets.config import SecretConfig
@@ -142,7 +143,7 @@ async def test_values_are_masked_across_pieces_where_that_was_asked_for(bench: B
 
 async def said(run: Run) -> None:
     """Waits until the daemon has read what the script said."""
-    while run.order.policy and run._usage.stdout_bytes < 2:
+    while run.order.policy and (run._delivery is None or run._delivery.stdout_bytes < 2):
         await asyncio.sleep(0)
 
 
@@ -193,16 +194,20 @@ async def test_nothing_is_lost_for_a_caller_who_reads_late_and_cancels(bench: Be
     assert run.result.usage.stdout_bytes == len(streams)
 
 
-async def test_a_fault_of_ours_shows_no_value(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """The log has the trace of the fault, which passes through where values are."""
+async def test_a_fault_of_ours_shows_no_value(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has the trace of the fault, which passes through where values are, and not its words."""
 
     def broken(*_: object) -> None:
-        raise RuntimeError("broken")
+        raise RuntimeError(f"broken by {CANARY}")
 
+    monkeypatch.setattr(Delivery, "_count", broken)
     run = bench.run()
-    run._count = broken  # type: ignore[method-assign]
     bench.engine.init = serve_script((FrameType.STDOUT, b"x"), EXIT, DONE)
     with structlog.testing.capture_logs(processors=[structlog.processors.format_exc_info]) as lines:
         await listened(run, asyncio.create_task(run.execute()))
-    assert "RuntimeError: broken" in str(lines)
+    (failed,) = (line for line in lines if line["event"] == "run failed")
+    assert failed["error"].startswith("RuntimeError")
+    assert "test_run_secrets.py" in failed["trace"]
     assert CANARY not in str(lines) + caplog.text

@@ -6,8 +6,7 @@ import struct
 import tracemalloc
 
 import pytest
-from skilljaild.egress import EgressDecision, TunnelClosed, connection
-from skilljaild.egress import gate as gate_module
+from skilljaild.egress import EgressDecision, TunnelClosed, connection, doorkeeper
 
 from .test_hello import GOOD, handshake, made_hello, name_extension, real_hello, records
 from .world import PUBLIC, PUBLIC_TWO, SECONDS, World, answer_requests, echo, silence
@@ -311,8 +310,8 @@ async def test_a_name_without_addresses_is_told(world: World, answers: list[str]
 async def test_a_resolver_and_a_host_that_never_answer_are_not_waited_for(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate_module, "RESOLVE_SECONDS", 0.1)
-    monkeypatch.setattr(gate_module, "DIAL_SECONDS", 0.2)
+    monkeypatch.setattr(doorkeeper, "RESOLVE_SECONDS", 0.1)
+    monkeypatch.setattr(doorkeeper, "DIAL_SECONDS", 0.2)
     await world.serve(echo, port=443)
     cancelled = []
 

@@ -11,7 +11,7 @@ from skilljaild.egress.dialler import Dialler
 from skilljaild.egress.rules import EgressRules
 from skilljaild.egress.upstream import Upstream
 
-__all__ = ["Gate"]
+__all__ = ["Doorkeeper"]
 
 RESOLVE_SECONDS = 5.0
 DIAL_SECONDS = 10.0
@@ -20,7 +20,7 @@ ADDRESSES_TRIED_MAX = 4
 
 
 @dataclasses.dataclass(slots=True)
-class Gate:
+class Doorkeeper:
     """What all connections of one run share. `asked`: connections that were asked for, refused ones included."""
 
     rules: EgressRules
