@@ -48,6 +48,7 @@ exit status:
 
 _ANSWER_SECONDS = 5.0
 _HOSTS_SHOWN = 10
+_MEND = "`skilljaild doctor` on the daemon's host says what mends it"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -184,13 +185,14 @@ def _image(test: ImageSelfTest, posture: Posture) -> Line:
     """One line for an image: what holds, or everything that does not."""
     thing = f"self-test {test.interpreter}"
     if test.fault:
-        return Line("MISS", thing, f"it could not be done: {test.fault}")
+        return Line("MISS", thing, f"it could not be done: {test.fault}; {_MEND}")
     if not test.passed:
         failing = "; ".join(f"{one.name} (seen: {one.seen})" for one in test.failing)
-        return Line("MISS", thing, f"this does not hold: {failing}")
+        return Line("MISS", thing, f"this does not hold: {failing}; {_MEND}")
     level = test.isolation_level.lower()
     if _RANKS.get(test.isolation_level, 0) < _RANKS.get(posture.isolation_minimum, 0):
-        return Line("MISS", thing, f"isolation {level}, and isolation.minimum is {posture.isolation_minimum.lower()}")
+        minimum = posture.isolation_minimum.lower()
+        return Line("MISS", thing, f"isolation {level}, and isolation.minimum is {minimum}; {_MEND}")
     return Line("ok  ", thing, f"{len(test.controls)} controls hold, isolation {level}")
 
 

@@ -21,6 +21,8 @@ from skilljaild.log import set_up_log
 from skilljaild.posture.posture import Posture
 from skilljaild.posture.self_test import ImageTest
 from skilljaild.runs.admission import Admission
+from skilljaild.secrets.keeper import SecretKeeper, SecretsError
+from skilljaild.service.server import ListenError, check_tls_files
 
 __all__ = ["add_parser"]
 
@@ -83,7 +85,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 async def _examine(config: Config) -> list[Line]:
-    lines = [_floor(), _state_directory(config)]
+    lines = [_floor(), _state_directory(config), *_tls(config), *_secrets(config)]
     engine = make_engine(config.engine)
     try:
         report = await engine.probe()
@@ -113,6 +115,27 @@ def _state_directory(config: Config) -> Line:
     if os.access(existing, os.W_OK | os.X_OK):
         return Line("ok", "state directory", str(directory))
     return Line("missing", "state directory", f"{existing} cannot be written; name another with --state-dir")
+
+
+def _tls(config: Config) -> list[Line]:
+    if config.tls is None:
+        return []
+    try:
+        check_tls_files(config.tls)
+    except ListenError as error:
+        return [Line("missing", "TLS", str(error))]
+    return [Line("ok", "TLS", "certificate, key and client CA can be used")]
+
+
+def _secrets(config: Config) -> list[Line]:
+    """Whether each source can be used as it is now. A value is looked at only where `serve` does so."""
+    if not config.secrets:
+        return []
+    try:
+        SecretKeeper(config.secrets)
+    except SecretsError as error:
+        return [Line("missing", "secrets", str(error))]
+    return [Line("ok", "secrets", f"{len(config.secrets)}, and nothing is wrong with their sources")]
 
 
 def _engine(report: EngineReport) -> list[Line]:

@@ -25,7 +25,7 @@ from skilljaild.service.admin import Admin
 from skilljaild.service.bundle_store import BundleStore
 from skilljaild.service.script_runner import ScriptRunner
 
-__all__ = ["ListenError", "Server"]
+__all__ = ["ListenError", "Server", "check_tls_files"]
 
 REQUEST_BYTES_MAX = 16 * 1024 * 1024
 """Above what every bound of a request adds up to (standard input, inputs, arguments: 4 + 4 + 1 MiB)."""
@@ -114,7 +114,7 @@ class Server:
 
 def _credentials(tls: TlsConfig) -> grpc.ServerCredentials:
     """TLS in both directions: without a certificate of the client CA nobody gets in. Raises ListenError."""
-    _check_tls_files(tls)
+    check_tls_files(tls)
     return grpc.ssl_server_credentials(
         [(tls.key_file.read_bytes(), tls.certificate_file.read_bytes())],
         root_certificates=tls.client_ca_file.read_bytes(),
@@ -122,7 +122,7 @@ def _credentials(tls: TlsConfig) -> grpc.ServerCredentials:
     )
 
 
-def _check_tls_files(tls: TlsConfig) -> None:
+def check_tls_files(tls: TlsConfig) -> None:
     """Raises ListenError naming the setting whose file is at fault; gRPC would only say that it cannot listen."""
     for name, path in tls:
         try:

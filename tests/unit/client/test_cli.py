@@ -480,7 +480,8 @@ def test_doctor_names_what_does_not_hold(fake: FakeDaemon, message: posture_pb2.
     fake.posture = message
     done = skilljail(fake, "doctor")
     assert done.returncode == 1
-    assert line in done.stdout.decode().splitlines()
+    mend = "`skilljaild doctor` on the daemon's host says what mends it"
+    assert f"{line}; {mend}" in done.stdout.decode().splitlines()
 
 
 def test_doctor_tells_everything_as_json(fake: FakeDaemon) -> None:

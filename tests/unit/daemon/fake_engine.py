@@ -171,7 +171,6 @@ class FakeEngine:
         self.live: dict[str, SandboxSpec] = {}
         self.destroyed: list[str] = []
         self.boxes: list[Box] = []
-        self.confirmed: list[str] = []
         self.oom_killed = False
         self.owned: list[OwnedSandbox] = []
         self.images: dict[str, Image] | None = None
@@ -220,9 +219,8 @@ class FakeEngine:
         return stream
 
     async def confirm(self, sandbox_id: str, spec: SandboxSpec) -> None:
-        del spec
+        assert self.live[sandbox_id] is spec
         await self._called("confirm")
-        self.confirmed.append(sandbox_id)
 
     async def stats(self, sandbox_id: str) -> SandboxStats:
         await self._called("stats")

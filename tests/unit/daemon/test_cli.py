@@ -17,6 +17,7 @@ from skilljaild.engines.base import EngineReport, EngineUnavailable, Image, Owne
 from skilljaild.engines.finding import Finding, Severity
 from skilljaild.engines.floor import FloorError
 
+from .certificates import Authority
 from .fake_engine import FINDING, REPORT, FakeEngine
 from .probed import probed
 
@@ -285,6 +286,37 @@ def test_the_doctor_removes_what_one_that_was_killed_has_left(
     assert "list_owned doctor" in engine.calls
     assert "old" in engine.destroyed
     assert "of one under way" not in engine.destroyed
+
+
+def test_the_doctor_looks_at_tls_files_and_secrets_as_serve_does(
+    capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret, config = tmp_path / "secret", tmp_path / "skilljaild.toml"
+    secret.write_text("canary-0123456789")
+    secret.chmod(0o644)
+    authority = Authority(tmp_path, "ca")
+    server = authority.issue("server", "/CN=localhost")
+    grant = f'[{{tenant = "local", skill = "it", bundle_digest = "sha256:{"0" * 64}"}}]'
+    config.write_text(
+        f'listen = "127.0.0.1:0"\n[tls]\ncertificate_file = "{server.certificate}"\n'
+        f'key_file = "{server.key}"\nclient_ca_file = "{authority.certificate}"\n'
+        f'[secrets.it]\nvariable = "IT"\nfile = "{secret}"\ngrants = {grant}\n'
+    )
+    seen = Seen(capsys, monkeypatch, tmp_path, FakeEngine(probed()), "--config", str(config))
+    fault = f"secrets.it: {secret} can be read or changed by others; chmod 600 it"
+    assert seen.status == 1
+    assert seen.lines[2:4] == ["ok    TLS: certificate, key and client CA can be used", f"MISS  secrets: {fault}"]
+    done = serve(tmp_path, "--config", str(config), "--listen", "127.0.0.1:0")
+    assert (done.returncode, done.stderr) == (3, f"skilljaild: {fault}\n")
+    secret.chmod(0o600)
+    server.key.write_text("no key")
+    seen = Seen(capsys, monkeypatch, tmp_path, FakeEngine(probed()), "--config", str(config))
+    assert seen.status == 1
+    assert seen.lines[2:4] == [
+        f"MISS  TLS: tls.key_file: {server.key} holds no private key as PEM",
+        "ok    secrets: 1, and nothing is wrong with their sources",
+    ]
+    assert "canary" not in "".join(seen.lines)
 
 
 def test_help_of_the_doctor_names_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:

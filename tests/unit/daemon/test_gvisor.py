@@ -5,10 +5,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skilljaild.engines.base import IsolationError
+from skilljail_init.frames import FrameType
+from skilljaild.engines.base import IsolationError, SandboxSpec
 from skilljaild.runs.isolation import check_from_inside
+from skilljaild.runs.sandbox import open_sandbox
 
-from .facts import LIMITS, MIB, gvisor_facts
+from .facts import LIMITS, MIB, good_facts, gvisor_facts
+from .fake_engine import Box, FakeEngine
 
 WORK = "a work directory of at most 67,108,864 bytes"
 TMP = "at most 67,108,864 bytes in /tmp"
@@ -149,6 +152,40 @@ def test_who_cannot_be_proved_to_be_on_gvisor_is_judged_by_the_rules_of_linux(na
         "namespaces": gvisor_facts()["namespaces"] | {"user": 4_026_532_000},
     }
     assert "namespaces of its own" in faults(gvisor_facts() | {name: on_linux[name]})
+
+
+# And on the host
+
+
+async def opened(engine: FakeEngine, facts: dict[str, Any]) -> tuple[str, ...]:
+    """What was verified of a sandbox whose init reports these facts."""
+
+    async def init(box: Box) -> None:
+        box.say(FrameType.READY, {"isolation": facts})
+
+    engine.init = init
+    async with open_sandbox(engine, SandboxSpec("owner", "1", 0, "sha256:" + "c" * 64, LIMITS)) as sandbox:
+        return sandbox.verified
+
+
+async def test_limits_that_a_sandbox_cannot_see_are_looked_for_on_the_host_before_anything_runs() -> None:
+    engine = FakeEngine()
+    assert await opened(engine, gvisor_facts()) == EVERYTHING
+    assert engine.calls == ["create", "verify", "stream", "confirm", "destroy"]
+
+
+async def test_without_them_nothing_runs_and_nothing_is_left() -> None:
+    engine = FakeEngine()
+    engine.faults["confirm"] = IsolationError("no group")
+    with pytest.raises(IsolationError, match="no group"):
+        await opened(engine, gvisor_facts())
+    assert (engine.live, engine.calls[-1]) == ({}, "destroy")
+
+
+async def test_a_sandbox_on_linux_is_not_looked_up_on_the_host() -> None:
+    engine = FakeEngine()
+    await opened(engine, good_facts())
+    assert "confirm" not in engine.calls
 
 
 JSON = st.recursive(

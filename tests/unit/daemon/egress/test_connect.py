@@ -502,6 +502,15 @@ async def test_plain_http_inside_of_a_connect_is_for_the_same_host_alone(world: 
     assert proxy.sent_bytes == sent
 
 
+async def test_plain_http_inside_of_a_connect_ends_in_peace_with_its_last_request(world: World) -> None:
+    await world.serve(answer_requests, port=80)
+    script = await world.connected(world.proxy("example.com"), port=80)
+    await script.send(b"GET / HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n")
+    assert (await script.refused()).startswith(b"HTTP/1.1 200 OK\r\n")
+    assert world.verdicts() == ["allowed"]
+    assert not script.was_reset
+
+
 @pytest.mark.parametrize(
     ("request_line", "headers", "reason"),
     [

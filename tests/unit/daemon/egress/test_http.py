@@ -1,6 +1,8 @@
 """Plain HTTP through the proxy: every request is decided on, and written anew."""
 
 import asyncio
+import socket
+import struct
 import tracemalloc
 
 import pytest
@@ -420,6 +422,20 @@ async def test_a_host_that_gives_no_valid_response_is_told(world: World, respons
     answer = await world.ask(world.proxy("example.com"), GET + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
     assert b"\r\n\r\nskilljail: the connection to example.com:80 was allowed, but failed: " in answer
+    assert world.verdicts() == ["allowed"]
+
+
+async def test_a_host_that_drops_the_connection_is_told(world: World) -> None:
+    async def drop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        linger = struct.pack("ii", 1, 0)  # so that the close is a reset
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.transport.abort()
+
+    await world.serve(drop)
+    answer = await world.ask(world.proxy("example.com"), GET + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
+    assert answer.endswith(b" was allowed, but failed: the host dropped the connection.\n")
     assert world.verdicts() == ["allowed"]
 
 
