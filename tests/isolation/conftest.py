@@ -23,8 +23,8 @@ def lines(path):
     return open(path).read().splitlines()[1:] if os.path.exists(path) else []
 print(json.dumps({
     "processes": len([name for name in os.listdir("/proc") if name.isdigit()]),
-    "files": sorted(os.listdir("/work") + os.listdir("/dev/shm") + os.listdir("/dev/mqueue") + os.listdir("/tmp")
-        + os.listdir(os.environ["HOME"])),
+    "files": sorted(name for place in ("/work", "/dev/shm", "/dev/mqueue", "/tmp", os.environ["HOME"])
+        if os.path.isdir(place) for name in os.listdir(place)),
     "shared": [line for kind in ("shm", "sem", "msg") for line in lines(f"/proc/sysvipc/{kind}")],
     "sockets": lines("/proc/net/unix") + lines("/proc/net/tcp"),
     "programs": {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in programs},
