@@ -40,7 +40,9 @@ def check_secrets(request: RunRequest, bundle: Bundle, store: BlobStore, tenant:
 def _check_names(names: tuple[str, ...]) -> None:
     if len(names) > SECRETS_MAX:
         raise Refusal(
-            Reason.REQUEST_INVALID, f"secrets: {len(names)}, at most {SECRETS_MAX} are given", field="secrets"
+            Reason.REQUEST_INVALID,
+            f"secrets: {len(names)}, at most {SECRETS_MAX} are given; ask for fewer",
+            field="secrets",
         )
     for name in names:
         if fault := secret_name_fault(name):
