@@ -129,11 +129,11 @@ class ScriptRunner(script_runner_pb2_grpc.ScriptRunnerServiceServicer):
         size = min(request.page_size or PAGE_DEFAULT, PAGE_MAX)
         runs, token = self._registry.page(tenant_of(context, tls=self._tls), size, request.page_token)
         response = script_runner_pb2.ListRunsResponse(next_page_token=token)
-        size = 0
+        total_bytes = 0
         for run in runs:
             message = run_message(run, lists=False)
-            size += message.ByteSize()
-            if response.runs and size > PAGE_BYTES:
+            total_bytes += message.ByteSize()
+            if response.runs and total_bytes > PAGE_BYTES:
                 response.next_page_token = response.runs[-1].run_id
                 break
             response.runs.append(message)
