@@ -20,7 +20,7 @@ _WINDOWS_DEVICES = frozenset(
     {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in "0123456789")}
 )
 # With the short names that NTFS may give them.
-_REPOSITORY = re.compile(r"\.(git|hg|svn)|(git|hg|svn)~[0-9]+")
+_REPOSITORY = re.compile(r"\.(git|hg|svn|jj|bzr|sl)|(git|hg|svn|jj|bzr|sl)~[0-9]+|_svn|cvs|_darcs")
 _HEAD = re.compile(rb"ref:|[0-9a-f]{40}", re.IGNORECASE)
 
 
@@ -28,9 +28,9 @@ class OutputDirectory:
     """Writes files below `directory`, which is made when it is not there. That path itself is trusted.
 
     Version control executes what the configuration of a repository says as soon as somebody looks at it, so nothing
-    is written that makes one: no `.git`, `.hg` or `.svn`, and no HEAD with which git, unless safe.bareRepository is
-    `explicit`, takes a directory with `config`, `objects` and `refs` for a bare repository. Still look before you use
-    what came out: other programs have other files that they obey.
+    is written that makes one: no `.git`, `.hg`, `.svn` or their like, and no HEAD with which git, unless
+    safe.bareRepository is `explicit`, takes a directory with `config`, `objects` and `refs` for a bare repository.
+    Still look before you use what came out: other programs have other files that they obey.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:

@@ -105,16 +105,20 @@ class DefaultLimits(LimitSet):
 
 
 class CeilingLimits(LimitSet):
-    """The most that a run may ask for."""
+    """The most that a run may ask for.
+
+    The kernel counts open files for the whole machine (fs.file-max) and for each process, and nothing in between: a run
+    may have `pids` times `open_files`, so both together are kept low.
+    """
 
     wall_seconds: DaySeconds = 600.0
     cpu_seconds: DaySeconds = 1_200.0
     cpus: Cpus = float(os.cpu_count() or 1)
     memory_bytes: MemoryBytes = pydantic.ByteSize(2_048 * MIB)
-    pids: Pids = 1_024
+    pids: Pids = 512
     disk_bytes: DiskBytes = pydantic.ByteSize(1_024 * MIB)
     disk_inodes: DiskInodes = 262_144
-    open_files: OpenFiles = 4_096
+    open_files: OpenFiles = 1_024
     output_bytes: Size = pydantic.ByteSize(64 * MIB)
     artifact_count: ArtifactCount = 1_000
     artifact_bytes: ArtifactBytes = pydantic.ByteSize(256 * MIB)

@@ -59,13 +59,14 @@ class Posture:
     def faults(self) -> tuple[str, ...]:
         """Why the daemon must not start here, a line each with its mend; empty when it may."""
         lines = [f"{', '.join(names)}: {fault}" for fault, names in self._image_faults().items()]
-        if not self.images and self.demands.minimum > IsolationLevel.CONTAINER:
+        if not self.images and (self.demands.minimum > IsolationLevel.CONTAINER or self.demands.strict):
+            demand = "isolation.strict" if self.demands.strict else f"isolation.minimum {_word(self.demands.minimum)}"
             lines.append(
-                f"isolation.minimum is {_word(self.demands.minimum)}, and without an image nothing can be proven; run "
-                "`skilljail images build`, or lower it"
+                f"{demand} is set, and without an image nothing can be proven; run `skilljail images build`, or "
+                "unset it"
             )
         if self.demands.strict:
-            bad = [one for one in self.findings if one.severity >= Severity.KNOWN_BAD]
+            bad = [one for one in self.report.findings if one.severity >= Severity.KNOWN_BAD]
             lines += [f"isolation.strict is set, and this is known to be bad: {one.text}" for one in bad]
         return tuple(lines)
 
@@ -86,6 +87,11 @@ def fault_of(test: ImageTest, demands: Demands) -> str:
         named = [f"{one.name} (seen: {one.seen})" for one in test.failing[:FAILING_NAMED_MAX]]
         more = f", and {len(test.failing) - FAILING_NAMED_MAX} more" if len(test.failing) > FAILING_NAMED_MAX else ""
         return f"in its sandbox this does not hold: {'; '.join(named)}{more}. To mend it: {MEND}"
+    if demands.strict and test.weak:
+        weak = ", ".join(one.name for one in test.weak)
+        return (
+            f"isolation.strict is set, and in its sandbox this does not hold: {weak}; use a newer gVisor, or unset it"
+        )
     if test.level is None or test.level < demands.minimum:
         seen = "nothing" if test.level is None else _word(test.level)
         return f"its isolation is {seen}, and isolation.minimum is {_word(demands.minimum)}; {LEVEL_MEND}"

@@ -239,13 +239,15 @@ async def test_an_upload_that_is_broken_off_while_it_begins_leaves_nothing(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread that opens the file goes on when the call is cancelled."""
-    begun, go_on = threading.Event(), threading.Event()
+    begun, go_on, made = threading.Event(), threading.Event(), threading.Event()
     writer = BlobStore.writer
 
     def slow(store: BlobStore, digest: str, size: int) -> BlobWriter:
         begun.set()
         assert go_on.wait(30)
-        return writer(store, digest, size)
+        opened = writer(store, digest, size)
+        made.set()
+        return opened
 
     monkeypatch.setattr(BlobStore, "writer", slow)
     call = service.store.Upload()
@@ -254,8 +256,8 @@ async def test_an_upload_that_is_broken_off_while_it_begins_leaves_nothing(
     call.cancel()
     await asyncio.sleep(0.2)
     go_on.set()
+    assert await asyncio.to_thread(made.wait, 30)
     await until_idle(service)
-    await asyncio.sleep(0.1)
     check_idle(service)
 
 

@@ -197,6 +197,8 @@ async def test_what_gvisor_shows_of_init_is_a_finding_that_strict_does_not_take(
         assert (finding.severity, finding.subject) == (Severity.KNOWN_BAD, "gVisor")
         assert finding.message.startswith("this does not hold: init's stream cannot be opened. A script can forge")
         assert len(posture.faults) == strict
+        # Also for an image that comes after the start.
+        assert ("isolation.strict is set" in bench.examiner.fault(bench.image())) is strict
 
 
 async def test_each_failing_control_is_named_with_what_was_seen_and_the_mend(benches: Callable[..., Bench]) -> None:

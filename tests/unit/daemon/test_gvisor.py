@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skilljail_init.frames import FrameType
 from skilljaild.engines.base import IsolationError, SandboxSpec
+from skilljaild.runs.admission import Admission
 from skilljaild.runs.isolation import check_from_inside
 from skilljaild.runs.sandbox import open_sandbox
 
@@ -164,7 +165,8 @@ async def opened(engine: FakeEngine, facts: dict[str, Any]) -> tuple[str, ...]:
         box.say(FrameType.READY, {"isolation": facts})
 
     engine.init = init
-    async with open_sandbox(engine, SandboxSpec("owner", "1", 0, "sha256:" + "c" * 64, LIMITS)) as sandbox:
+    spec = SandboxSpec("owner", "1", 0, "sha256:" + "c" * 64, LIMITS)
+    async with open_sandbox(engine, spec, Admission(1, 1).lose) as sandbox:
         return sandbox.verified
 
 

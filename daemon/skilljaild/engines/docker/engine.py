@@ -73,8 +73,8 @@ class DockerEngine:
         # Its own: a sandbox must die also while every other thread waits for an engine or a stream that is stuck.
         self._undertakers = concurrent.futures.ThreadPoolExecutor(UNDERTAKERS, "engine-destroy")
         self._dialect: Dialect = DockerDialect()
-        self._cpus = 0
-        self._gvisor = False
+        self._host: dict[str, Any] = {}
+        """What both `container_config` and `checks` must know of the engine and its host."""
         self._held = False
         """Whether the limits of a sandbox on gVisor were found on the host, since the engine was last connected."""
         self._streams: dict[str, AttachStream] = {}
@@ -125,14 +125,18 @@ class DockerEngine:
             client = docker.APIClient(**environment, **options, num_pools=THREADS)
             self._dialect = PodmanDialect() if is_podman(client.version()) else DockerDialect()
             info = client.info()
-            self._cpus = int(info.get("NCPU") or 0)
-            self._gvisor = isinstance(self._dialect, DockerDialect) and is_gvisor(info, self._runtime)
+            is_docker = isinstance(self._dialect, DockerDialect)
+            self._host = {
+                "cpus": int(info.get("NCPU") or 0),
+                "gvisor": is_docker and is_gvisor(info, self._runtime),
+                "tcp_memory": is_docker and info.get("KernelMemoryTCP") is True,
+            }
             self._client = client
         return client
 
     def _floor(self) -> Floor:
         """In the words of the runtime; after `_api`, which tells."""
-        return in_gvisors_terms(container_floor()) if self._gvisor else container_floor()
+        return in_gvisors_terms(container_floor()) if self._host["gvisor"] else container_floor()
 
     # What the engine is
 
@@ -163,7 +167,12 @@ class DockerEngine:
     def _create(self, spec: SandboxSpec) -> str:
         api, floor, name = self._api(), self._floor(), sandbox_name(spec.run_id)
         config = container_config(
-            api, self._dialect, spec, floor, runtime=self._runtime, cpus=self._cpus, gvisor=self._gvisor
+            api,
+            self._dialect,
+            spec,
+            floor,
+            runtime=self._runtime,
+            **self._host,
         )
         self._dialect.prepare_work(api, name, spec, floor, labels_of(spec))
         try:
@@ -190,7 +199,13 @@ class DockerEngine:
         api = self._api()
         inspected = api.inspect_container(sandbox_id)
         found = checks(
-            api, inspected, self._dialect, spec, self._floor(), self._runtime, cpus=self._cpus, gvisor=self._gvisor
+            api,
+            inspected,
+            self._dialect,
+            spec,
+            self._floor(),
+            self._runtime,
+            **self._host,
         )
         faults = [name for name, holds in found.items() if not holds]
         if faults:
