@@ -1,8 +1,6 @@
 """Resources, beyond `tests/integration/test_outcomes.py`: bombs of every interpreter, and memory in disguise."""
 
 import hashlib
-import os
-import pathlib
 import threading
 import time
 
@@ -382,39 +380,3 @@ print(json.dumps([len(far.recv(2000)), len(os.read(read, 5000)), words, os.path.
         large = attacks.run("import sys; sys.stdout.buffer.write(bytes(4 << 20)); sys.stderr.write('e' * 100_000)")
     assert (large.outcome, len(large.stdout), len(large.stderr)) == (Outcome.EXITED, 4 << 20, 100_000)
     seen(large.outcome)
-
-
-@pytest.mark.attack(6, "megabytes in the buffers of TCP", expected="the machine's account grows by little")
-def test_buffers_of_tcp_do_not_fill_the_machine(attacks: Attacks, seen: Seen) -> None:
-    """tcp_mem is one limit for the whole machine. On cgroup v2 they are memory of the run; on v1 they have a limit."""
-    before = _tcp_bytes()
-    script = """
-import os, socket, time
-listener = socket.create_server(("127.0.0.1", 0))
-pairs = []
-try:
-    for _ in range(200):
-        one = socket.create_connection(listener.getsockname())
-        two = listener.accept()[0]
-        one.setblocking(False)
-        pairs.append((one, two))
-        try:
-            while True: one.send(bytes(1 << 20))
-        except BlockingIOError: pass
-except OSError: pass
-os.write(1, b"full\\n")
-time.sleep(3)
-"""
-    with attacks.under_way(script, limits=Limits(memory_bytes=512 * MIB, wall_seconds=100)) as stream:
-        held = _tcp_bytes() - before
-        result = stream.wait()
-    # The kernel lets a socket that is under pressure have one more page or two.
-    assert held < on(runc=160 * MIB, gvisor=32 * MIB, why="sockets there are the sandbox's own memory")
-    seen(result.outcome, f"{held // MIB} MiB")
-
-
-def _tcp_bytes() -> int:
-    """What TCP's buffers take on the whole host."""
-    text = pathlib.Path("/proc/net/sockstat").read_text()
-    words = next(line for line in text.splitlines() if line.startswith("TCP:")).split()
-    return int(words[words.index("mem") + 1]) * os.sysconf("SC_PAGE_SIZE")

@@ -30,7 +30,6 @@ class Floor:
     swap_bytes: int
     log_driver: str
     shared_memory_bytes: int
-    tcp_memory_bytes: int
     work_path: str
     work_mode: str
     work_options: tuple[str, ...]

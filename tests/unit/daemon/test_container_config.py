@@ -352,20 +352,6 @@ def test_a_container_that_is_as_it_was_asked_for_passes(kind: str) -> None:
     assert faults(kind, inspected(kind)) == []
 
 
-@pytest.mark.parametrize(("memory_bytes", "expected"), [(256 << 20, 32 << 20), (16 << 20, 16 << 20)])
-def test_the_buffers_of_tcp_are_limited_where_they_are_no_memory_of_the_run(memory_bytes: int, expected: int) -> None:
-    dialect, floor = DIALECTS["docker"], container_floor()
-    spec = dataclasses.replace(SPEC, limits=dataclasses.replace(LIMITS, memory_bytes=memory_bytes))
-    body = container_config(API, dialect, spec, floor, tcp_memory=True)
-    assert body["HostConfig"]["KernelMemoryTCP"] == expected
-    assert "KernelMemoryTCP" not in container_config(API, dialect, spec, floor)["HostConfig"]
-    container = inspected("docker")
-    api = FakeApi([], "")
-    for value, holds in ((min(32 << 20, LIMITS.memory_bytes), True), (0, False), (None, False)):
-        container["HostConfig"]["KernelMemoryTCP"] = value
-        assert checks(api, container, dialect, SPEC, floor, "", tcp_memory=True)["TCP memory limit"] is holds
-
-
 Weakening = tuple[str, str, object]
 BOTH: list[Weakening] = [
     ("user", "Config.User", ""),

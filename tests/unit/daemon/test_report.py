@@ -12,8 +12,8 @@ from skilljaild.engines.finding import Finding, Severity
 CGROUP_V1 = Finding(
     Severity.KNOWN_BAD,
     "cgroup v1",
-    "buffers of sockets are no memory of a run (those of TCP have a limit of their own on Docker), and there is "
-    "release_agent to escape through; use a host with cgroup v2",
+    "buffers of sockets are no memory of a run, and there is release_agent to escape through; use a host with "
+    "cgroup v2",
     "CVE-2022-0492",
 )
 NO_USER_NAMESPACE = Finding(

@@ -17,7 +17,6 @@ __all__ = [
     "labels_of",
     "masked_paths",
     "sandbox_name",
-    "tcp_memory_of",
     "user_of",
 ]
 
@@ -37,11 +36,6 @@ def sandbox_name(run_id: str) -> str:
 def user_of(spec: SandboxSpec, floor: Floor) -> str:
     """User and group of a sandbox, by number."""
     return f"{floor.user_of(spec.place)}:{floor.user_of(spec.place)}"
-
-
-def tcp_memory_of(spec: SandboxSpec, floor: Floor) -> int:
-    """Bytes that the buffers of TCP may take where they are no memory of the run."""
-    return min(floor.tcp_memory_bytes, spec.limits.memory_bytes)
 
 
 def labels_of(spec: SandboxSpec) -> dict[str, str]:
@@ -64,13 +58,11 @@ def container_config(
     runtime: str = "",
     cpus: int = 0,
     gvisor: bool = False,
-    tcp_memory: bool = False,
 ) -> dict[str, Any]:
     """The body of a container's creation.
 
     `runtime`: empty for the engine's default; `cpus`: processors of the engine's host; `gvisor`: whether the engine
-    is Docker and calls the runtime gVisor's; `tcp_memory`: whether it limits the buffers of
-    TCP by themselves (cgroup v1).
+    is Docker and calls the runtime gVisor's.
     """
     config: dict[str, Any] = api.create_container_config(
         image=spec.image_digest,
@@ -85,8 +77,6 @@ def container_config(
         healthcheck={"test": ["NONE"]},  # an extended image may bring one, which would be an exec
         host_config=_host_config(api, dialect, spec, floor, runtime, cpus),
     )
-    if tcp_memory:
-        config["HostConfig"]["KernelMemoryTCP"] = tcp_memory_of(spec, floor)
     return _for_gvisor(config, spec, floor) if gvisor else config
 
 

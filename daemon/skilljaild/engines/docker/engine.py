@@ -129,7 +129,6 @@ class DockerEngine:
             self._host = {
                 "cpus": int(info.get("NCPU") or 0),
                 "gvisor": is_docker and is_gvisor(info, self._runtime),
-                "tcp_memory": is_docker and info.get("KernelMemoryTCP") is True,
             }
             self._client = client
         return client

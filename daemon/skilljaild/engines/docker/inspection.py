@@ -3,7 +3,7 @@
 from typing import Any
 
 from skilljaild.engines.base import SandboxSpec
-from skilljaild.engines.docker.config import masked_paths, sandbox_name, tcp_memory_of, user_of
+from skilljaild.engines.docker.config import masked_paths, sandbox_name, user_of
 from skilljaild.engines.docker.dialect import Dialect
 from skilljaild.engines.docker.gvisor import TMP, host_pids
 from skilljaild.engines.floor import Floor
@@ -21,11 +21,10 @@ def checks(
     *,
     cpus: int = 0,
     gvisor: bool = False,
-    tcp_memory: bool = False,
 ) -> dict[str, bool]:
     """Each control and whether the engine says that it holds.
 
-    `inspected`: from `GET /containers/…/json`; `cpus`, `gvisor` and `tcp_memory`: as in `container_config`.
+    `inspected`: from `GET /containers/…/json`; `cpus` and `gvisor`: as in `container_config`.
     """
     name = sandbox_name(spec.run_id)
     work = dialect.work_options(api, name, inspected, floor)
@@ -38,8 +37,6 @@ def checks(
         **(_paths(inspected["HostConfig"], floor, cpus) if dialect.tells_paths else {}),
         **_limits(inspected["HostConfig"], spec, floor, host_pids(spec.limits.pids) if gvisor else spec.limits.pids),
         **(_tmp(inspected["HostConfig"], dialect, spec, floor) if gvisor else {}),
-        "TCP memory limit": not tcp_memory
-        or inspected["HostConfig"].get("KernelMemoryTCP") == tcp_memory_of(spec, floor),
     }
 
 

@@ -102,8 +102,8 @@ def _weak(options: set[str], cgroup_version: int) -> list[Finding]:
     found = []
     if cgroup_version == 1:
         message = (
-            "buffers of sockets are no memory of a run (those of TCP have a limit of their own on Docker), and there "
-            "is release_agent to escape through; use a host with cgroup v2"
+            "buffers of sockets are no memory of a run, and there is release_agent to escape through; use a host with "
+            "cgroup v2"
         )
         found.append(Finding(Severity.KNOWN_BAD, "cgroup v1", message, "CVE-2022-0492"))
     if not _has_user_namespace(options):
