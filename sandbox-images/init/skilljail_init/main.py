@@ -94,6 +94,9 @@ def _close(fd: int) -> None:
 
 def _make_directories(work: str) -> None:
     """The skill root, HOME and TMPDIR. Raises InitError."""
+    # What is mounted there would cover a folder of the image's choice.
+    if os.path.islink(work):  # noqa: PTH114
+        raise InitError(f"{work} is a link in this image; build it again with a folder there")
     for name, mode in (("skill", 0o755), ("home", 0o700), ("tmp", 0o700)):
         path = f"{work}/{name}"
         try:

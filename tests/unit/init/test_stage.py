@@ -12,7 +12,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 from skilljail_init import frames
+from skilljail_init.errors import InitError
 from skilljail_init.frames import FrameType
+from skilljail_init.main import _make_directories
 from skilljaild.runs.conversation import Conversation
 
 from .driver import InitProcess
@@ -217,3 +219,12 @@ def test_a_work_directory_that_is_too_small_is_named(
         with contextlib.suppress(BrokenPipeError):  # it may have given up before the last byte
             init.send_data(b"x" * sum(int(str(file["size"])) for file in files))
         assert init.end() == (message, 70)
+
+
+def test_a_work_directory_that_is_a_link_is_refused(tmp_path: pathlib.Path) -> None:
+    """An image may have one there; what is mounted on it would cover a folder of the image's choice."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "work").symlink_to("elsewhere")
+    with pytest.raises(InitError, match="is a link in this image"):
+        _make_directories(str(tmp_path / "work"))
+    assert list((tmp_path / "elsewhere").iterdir()) == []

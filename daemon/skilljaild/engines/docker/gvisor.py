@@ -48,10 +48,11 @@ def in_gvisors_terms(floor: Floor) -> Floor:
     Linux drops what its own processes send to a pid namespace's first one, gVisor delivers it. So the calls that would
     send something to init are refused, with rules that come first because gVisor follows the first that fits.
 
-    No call is allowed that was not.
+    A call that the floor answers with success and does not do (fsync) is let through: EPERM would break programs, and
+    it reaches the sentry first. No other call is allowed that was not.
     """
     profile = json.loads(floor.seccomp)
-    profile["syscalls"] = [*_init_shield(), *_no_devices(), *(_with_enosys(rule) for rule in profile["syscalls"])]
+    profile["syscalls"] = [*_init_shield(), *_no_devices(), *(_in_its_answers(rule) for rule in profile["syscalls"])]
     if profile.get("defaultErrnoRet") == errno.ENOSYS and profile["defaultAction"] == "SCMP_ACT_ERRNO":
         del profile["defaultErrnoRet"]
         profile["defaultAction"] = "SCMP_ACT_TRACE"
@@ -94,7 +95,9 @@ def _refusal(name: str, masks: dict[int, int], values: dict[int, int]) -> dict[s
     return {"names": [name], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM, "args": arguments}
 
 
-def _with_enosys(rule: dict[str, Any]) -> dict[str, Any]:
+def _in_its_answers(rule: dict[str, Any]) -> dict[str, Any]:
+    if rule["action"] == "SCMP_ACT_ERRNO" and rule.get("errnoRet") == 0:
+        return {name: value for name, value in rule.items() if name != "errnoRet"} | {"action": "SCMP_ACT_ALLOW"}
     if rule["action"] != "SCMP_ACT_ERRNO" or rule.get("errnoRet") != errno.ENOSYS:
         return rule
     return {name: value for name, value in rule.items() if name != "errnoRet"} | {"action": "SCMP_ACT_TRACE"}
