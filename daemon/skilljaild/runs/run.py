@@ -25,7 +25,7 @@ from skilljaild.engines.base import (
 from skilljaild.errors import Reason, Refusal, Violation
 from skilljaild.fault import traced
 from skilljaild.network import Network
-from skilljaild.policy import check_arguments
+from skilljaild.policy import check_arguments_with_secrets
 from skilljaild.runs.admission import Admission, Ticket
 from skilljaild.runs.collection import collect, collect_seconds
 from skilljaild.runs.conversation import Exit, ProtocolError, StartFailed, StreamEnded
@@ -253,7 +253,7 @@ class Run:
     async def _secret_values(self) -> Mapping[str, pydantic.SecretStr]:
         """The run's secrets by variable, read as late as can be: a run that waits holds none. Raises Refusal."""
         values = await self._context.secrets.read(self.order.policy.secrets)
-        check_arguments(self.order.request.argv, self._environment(values))
+        check_arguments_with_secrets(self.order.request.argv, self._environment(values))
         return values
 
     def _environment(self, secrets: Mapping[str, pydantic.SecretStr]) -> dict[str, str]:
