@@ -72,7 +72,8 @@ class RunRequest:
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """A request that was checked from end to end: nothing about it can be refused any more."""
+    """A request that was checked from end to end: nothing about it can be refused any more but for what its secrets
+    turn out to be."""
 
     request: RunRequest
     bundle: Bundle
