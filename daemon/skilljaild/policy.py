@@ -176,7 +176,7 @@ def check_arguments_with_secrets(argv: tuple[str, ...], env: dict[str, str]) -> 
         # No sum: whoever knows the rest would know how long the secrets are.
         raise Refusal(
             Reason.ARGUMENT_INVALID,
-            "argv: together with its secrets the script's arguments are more than the kernel passes; use standard input",
+            "argv: together with the secrets they are more than the kernel passes; use standard input",
             field="argv",
         )
 

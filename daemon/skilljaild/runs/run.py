@@ -50,7 +50,9 @@ from skilljaild.runs.pipe import EventPipe
 from skilljaild.runs.sandbox import Sandbox, open_sandbox, uninterrupted
 from skilljaild.runs.start import start_order
 from skilljaild.runs.tunnels import Tunnels
+from skilljaild.secrets.automaton import Automaton
 from skilljaild.secrets.keeper import SecretKeeper
+from skilljaild.secrets.mask import automaton_of
 
 __all__ = ["Run", "RunContext"]
 
@@ -114,6 +116,8 @@ class Run:
         self._interruption: Outcome | None = None
         self._delivery: Delivery | None = None
         self._egress: RunEgress | None = None
+        self._automaton: Automaton | None = None
+        """Finds what is masked. As secret as the values, and let go with them."""
         self._ended: RunResult | None = None
         """Set when the script's end is known; no interruption takes it back."""
 
@@ -193,6 +197,7 @@ class Run:
                 self._phases.claimed = self._lap()
                 await self._in_time("staging the skill", self._stage(sandbox))
                 values = await self._secret_values()
+                self._automaton = await self._masking(values)
                 self._phases.staged = self._lap()
                 self._ended = await self._script(sandbox, values)
                 return self._ended
@@ -256,6 +261,14 @@ class Run:
         check_arguments_with_secrets(self.order.request.argv, self._environment(values))
         return values
 
+    async def _masking(self, secrets: Mapping[str, pydantic.SecretStr]) -> Automaton | None:
+        """What finds the values in what the caller is told, where that was asked for. Raises Refusal."""
+        policy = self.order.policy
+        if not secrets or not policy.mask_secrets:
+            return None
+        # In a thread: for large values it takes a while.
+        return await asyncio.to_thread(automaton_of, dict(zip(policy.secrets, secrets.values(), strict=True)))
+
     def _environment(self, secrets: Mapping[str, pydantic.SecretStr]) -> dict[str, str]:
         return self.order.env | {name: value.get_secret_value() for name, value in secrets.items()}
 
@@ -276,7 +289,7 @@ class Run:
             start = sandbox.conversation.start(self._start_order(secrets), self.order.request.stdin)
             await self._in_time("starting the script", start)
             async with self._tunnels(sandbox) as tunnels:
-                end = await self._output(sandbox, tunnels, secrets)
+                end = await self._output(sandbox, tunnels)
         except StartFailed as error:
             command = self.order.policy.command[0]
             return RunResult(Outcome.START_FAILED, f"{command} could not be started in the sandbox: {error}")
@@ -310,14 +323,11 @@ class Run:
         async with self._egress.tunnels(sandbox.conversation.write) as tunnels:
             yield tunnels
 
-    async def _output(
-        self, sandbox: Sandbox, tunnels: Tunnels | None, secrets: Mapping[str, pydantic.SecretStr]
-    ) -> Exit:
+    async def _output(self, sandbox: Sandbox, tunnels: Tunnels | None) -> Exit:
         """Passes the output on until init tells the end. Raises TimeoutError when it does not in time."""
-        policy = self.order.policy
-        outlet = Outlet(secrets.values() if policy.mask_secrets else ())
-        self._delivery = Delivery(self.events, outlet, policy.limits.wall_seconds)
-        return await self._delivery.pass_on(sandbox.conversation.output(policy.limits.output_bytes, tunnels))
+        limits = self.order.policy.limits
+        self._delivery = Delivery(self.events, Outlet(self._automaton), limits.wall_seconds)
+        return await self._delivery.pass_on(sandbox.conversation.output(limits.output_bytes, tunnels))
 
     async def _collect(self, sandbox: Sandbox, end: Exit) -> RunResult:
         limits = self.order.policy.limits
@@ -360,6 +370,7 @@ class Run:
         self.state = RunState.FINISHED
         self.finished = datetime.datetime.now(datetime.UTC)
         self._order = None
+        self._automaton = None
         self.over.set()
 
     def _lap(self) -> float:

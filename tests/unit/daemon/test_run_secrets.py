@@ -144,6 +144,19 @@ async def test_values_are_masked_across_pieces_where_that_was_asked_for(bench: B
     assert await outputs(bench.run()) == {1: b"a canary-0123456789 b", 2: b"canary-0123"}
 
 
+async def test_values_that_are_too_much_to_be_masked_refuse_the_run_that_asks_for_it(bench: Bench) -> None:
+    bench.file.write_text("\n".join(f"{number:08}" for number in range(1_001)))  # noqa: ASYNC240
+    run = bench.run(mask_secrets=True)
+    await listened(run, asyncio.create_task(run.execute()))
+    assert run.refusal is not None
+    assert (run.refusal.reason, run.refusal.metadata["secret"]) == (Reason.SECRET_UNAVAILABLE, "it")
+    assert "start" not in bench.engine.boxes[0].orders
+    bench.engine.init = serve_script(EXIT, DONE)
+    run = bench.run()
+    await listened(run, asyncio.create_task(run.execute()))
+    assert run.refusal is None
+
+
 async def said(run: Run) -> None:
     """Waits until the daemon has read what the script said."""
     while run.order.policy and (run._delivery is None or run._delivery.stdout_bytes < 2):
