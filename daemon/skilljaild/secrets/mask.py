@@ -45,7 +45,8 @@ def automaton_of(secrets: Mapping[str, pydantic.SecretStr]) -> Automaton:
             raise Refusal(
                 Reason.SECRET_UNAVAILABLE,
                 f"secrets: '{name}' is too much to be masked: at most {PATTERNS_MAX:,} lines and "
-                f"{PATTERNS_BYTES_MAX // 1024} KiB of all secrets of a run are; ask for fewer secrets, or leave mask_secrets out",
+                f"{PATTERNS_BYTES_MAX // 1024} KiB of all secrets of a run are; ask for fewer secrets, or leave "
+                "mask_secrets out",
                 field="secrets",
                 secret=name,
             )
