@@ -22,7 +22,7 @@ from skilljaild.policy import (
     environment,
 )
 from skilljaild.runs.events import EffectivePolicy
-from skilljaild.runs.granted import check_secrets
+from skilljaild.runs.granted import check_first_line, check_secrets
 from skilljaild.secrets.keeper import SecretKeeper
 
 __all__ = ["InputFile", "Order", "OrderDesk", "RunRequest"]
@@ -198,6 +198,8 @@ class OrderDesk:
             executable=file.executable,
             asked=request.interpreter,
         )
+        if request.secrets:
+            check_first_line(interpreter, command)
         return interpreter.name, (*command, *request.argv)
 
 
