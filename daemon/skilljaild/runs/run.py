@@ -52,7 +52,8 @@ from skilljaild.runs.start import start_order
 from skilljaild.runs.tunnels import Tunnels
 from skilljaild.secrets.automaton import Automaton
 from skilljaild.secrets.keeper import SecretKeeper
-from skilljaild.secrets.mask import automaton_of
+from skilljaild.secrets.mask import bounded_patterns
+from skilljaild.secrets.mask_decision import DecisionMask
 
 __all__ = ["Run", "RunContext"]
 
@@ -117,7 +118,8 @@ class Run:
         self._delivery: Delivery | None = None
         self._egress: RunEgress | None = None
         self._automaton: Automaton | None = None
-        """Finds what is masked. As secret as the values, and let go with them."""
+        """Finds what is masked in output. As secret as the values, and let go with them; so also `_decision_mask`."""
+        self._decision_mask: DecisionMask | None = None
         self._ended: RunResult | None = None
         """Set when the script's end is known; no interruption takes it back."""
 
@@ -197,7 +199,7 @@ class Run:
                 self._phases.claimed = self._lap()
                 await self._in_time("staging the skill", self._stage(sandbox))
                 values = await self._secret_values()
-                self._automaton = await self._masking(values)
+                await self._prepare_masks(values)
                 self._phases.staged = self._lap()
                 self._ended = await self._script(sandbox, values)
                 return self._ended
@@ -261,13 +263,16 @@ class Run:
         check_arguments_with_secrets(self.order.request.argv, self._environment(values))
         return values
 
-    async def _masking(self, secrets: Mapping[str, pydantic.SecretStr]) -> Automaton | None:
-        """What finds the values in what the caller is told, where that was asked for. Raises Refusal."""
+    async def _prepare_masks(self, secrets: Mapping[str, pydantic.SecretStr]) -> None:
+        """Makes what takes the values out of what the caller is told, where that was asked for. Raises Refusal."""
         policy = self.order.policy
         if not secrets or not policy.mask_secrets:
-            return None
-        # In a thread: for large values it takes a while.
-        return await asyncio.to_thread(automaton_of, dict(zip(policy.secrets, secrets.values(), strict=True)))
+            return
+        patterns = bounded_patterns(dict(zip(policy.secrets, secrets.values(), strict=True)))
+        # In threads: for large values each takes up to half a second.
+        self._automaton = await asyncio.to_thread(Automaton, patterns)
+        if policy.network is not Network.NONE:
+            self._decision_mask = await asyncio.to_thread(DecisionMask, patterns)
 
     def _environment(self, secrets: Mapping[str, pydantic.SecretStr]) -> dict[str, str]:
         return self.order.env | {name: value.get_secret_value() for name, value in secrets.items()}
@@ -319,7 +324,7 @@ class Run:
         if self.order.policy.network is Network.NONE:
             yield None
             return
-        self._egress = RunEgress(self.order.policy, self.events, self._context.make_dialler())
+        self._egress = RunEgress(self.order.policy, self.events, self._context.make_dialler(), self._decision_mask)
         async with self._egress.tunnels(sandbox.conversation.write) as tunnels:
             yield tunnels
 
@@ -370,7 +375,8 @@ class Run:
         self.state = RunState.FINISHED
         self.finished = datetime.datetime.now(datetime.UTC)
         self._order = None
-        self._automaton = None
+        # What they mask with would outlive the run in them.
+        self._automaton = self._decision_mask = self._delivery = self._egress = None
         self.over.set()
 
     def _lap(self) -> float:

@@ -11,7 +11,7 @@ import pydantic
 from skilljaild.errors import Reason, Refusal
 from skilljaild.secrets.automaton import Automaton, add_place
 
-__all__ = ["MASK", "PATTERN_BYTES_MIN", "PREFIX_BYTES_MIN", "StreamMask", "automaton_of", "patterns_of"]
+__all__ = ["MASK", "PATTERN_BYTES_MIN", "PREFIX_BYTES_MIN", "StreamMask", "bounded_patterns", "patterns_of"]
 
 MASK = b"***"
 PATTERN_BYTES_MIN = 8
@@ -32,11 +32,8 @@ def patterns_of(values: Iterable[pydantic.SecretStr]) -> frozenset[bytes]:
     return frozenset(one for one in patterns if len(one) >= PATTERN_BYTES_MIN)
 
 
-def automaton_of(secrets: Mapping[str, pydantic.SecretStr]) -> Automaton:
-    """What finds the values, which are by the secrets' names. May take half a second.
-
-    Raises Refusal SECRET_UNAVAILABLE for the secret with which it would be too much.
-    """
+def bounded_patterns(secrets: Mapping[str, pydantic.SecretStr]) -> frozenset[bytes]:
+    """What is masked of secrets by name. Raises Refusal SECRET_UNAVAILABLE for the one with which it is too much."""
     patterns: set[bytes] = set()
     for name, value in secrets.items():
         patterns |= patterns_of([value])
@@ -50,7 +47,7 @@ def automaton_of(secrets: Mapping[str, pydantic.SecretStr]) -> Automaton:
                 field="secrets",
                 secret=name,
             )
-    return Automaton(patterns)
+    return frozenset(patterns)
 
 
 class StreamMask:

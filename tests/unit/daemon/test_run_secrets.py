@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import gc
 import pathlib
 import re
 from collections.abc import AsyncIterator
@@ -9,15 +10,19 @@ from typing import Any
 
 import pytest
 import structlog
+from skilljail_init import frames
 from skilljail_init.frames import FrameType
 from skilljaild.bundles.store import BlobStore
+from skilljaild.egress.hosts import HostPattern
 from skilljaild.engines.base import EngineUnavailable
 from skilljaild.errors import Reason, Refusal
+from skilljaild.network import Network
 from skilljaild.policy import SANDBOX_ENVIRONMENT
 from skilljaild.runs.admission import Admission
 from skilljaild.runs.delivery import Delivery
 from skilljaild.runs.events import Finished, Outcome, Output
 from skilljaild.runs.run import Run, RunContext
+from skilljaild.secrets.automaton import Automaton
 from skilljaild.secrets.config import SecretConfig
 from skilljaild.secrets.keeper import SecretKeeper
 from skilljaild.service.convert import event_message, run_message
@@ -155,6 +160,38 @@ async def test_values_that_are_too_much_to_be_masked_refuse_the_run_that_asks_fo
     run = bench.run()
     await listened(run, asyncio.create_task(run.execute()))
     assert run.refusal is None
+
+
+def automata() -> int:
+    """How many there are in this process."""
+    gc.collect()
+    return sum(isinstance(one, Automaton) for one in gc.get_objects())
+
+
+async def test_values_are_masked_in_what_is_told_of_connections(bench: Bench) -> None:
+    """In events and in what is remembered; where no masking was asked for the script's host is told."""
+    request = f"GET http://{CANARY}.example.com/ HTTP/1.1\r\nHost: {CANARY}.example.com\r\n\r\n".encode()
+
+    async def ask(box: Box) -> None:
+        box.stream.put(frames.encode_tunnel(FrameType.TUNNEL_OPEN, 1, b""))
+        box.stream.put(frames.encode_tunnel(FrameType.TUNNEL_DATA, 1, request))
+        while (await box.stream.received.get()).type is not FrameType.TUNNEL_DATA:
+            pass
+
+    hosts = (HostPattern.parse("api.example.com"),)
+    before = automata()
+    for mask, host in ((True, "***.example.com"), (False, f"{CANARY}.example.com")):
+        bench.engine.init = serve_script(EXIT, DONE, hook=ask)
+        run = bench.run(mask_secrets=mask, network=Network.ALLOWLIST, allowed_hosts=hosts)
+        events = await listened(run, asyncio.create_task(run.execute()))
+        assert run.result is not None
+        (decision,) = run.result.egress_decisions
+        assert decision in events
+        assert decision.host == host
+        assert f" to {host}:80 was refused" in decision.message
+        assert (CANARY in repr([events, vars(run)])) is not mask
+        # A run is remembered for long, and what finds values holds them.
+        assert automata() == before
 
 
 async def said(run: Run) -> None:

@@ -10,7 +10,7 @@ from skilljaild.errors import Reason, Refusal
 from skilljaild.runs.events import Output
 from skilljaild.runs.outlet import Outlet
 from skilljaild.secrets.automaton import Automaton
-from skilljaild.secrets.mask import MASK, PREFIX_BYTES_MIN, StreamMask, automaton_of, patterns_of
+from skilljaild.secrets.mask import MASK, PREFIX_BYTES_MIN, StreamMask, bounded_patterns, patterns_of
 
 A, B = b"abcdefgh", b"efghijkl"
 
@@ -143,10 +143,10 @@ def test_more_patterns_than_are_searched_for_are_found() -> None:
 def test_what_is_too_much_to_be_masked_is_refused_by_name(value: str) -> None:
     small = pydantic.SecretStr("abcdefgh")
     with pytest.raises(Refusal) as caught:
-        automaton_of({"small": small, "large": pydantic.SecretStr(value)})
+        bounded_patterns({"small": small, "large": pydantic.SecretStr(value)})
     assert (caught.value.reason, caught.value.metadata["secret"]) == (Reason.SECRET_UNAVAILABLE, "large")
     assert "leave mask_secrets out" in caught.value.message
-    assert automaton_of({"small": small, "most": pydantic.SecretStr(value[:8_900])})
+    assert bounded_patterns({"small": small, "most": pydantic.SecretStr(value[:8_900])})
 
 
 def test_lines_of_a_value_of_several_count_as_well() -> None:
