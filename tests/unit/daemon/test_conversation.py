@@ -300,13 +300,14 @@ async def test_init_may_give_up_at_any_time() -> None:
 async def test_output_that_one_read_brought_is_joined_and_streams_keep_their_order() -> None:
     out, err = (encode(kind, b"x") for kind in (FrameType.STDOUT, FrameType.STDERR))
     large = encode(FrameType.STDOUT, b"y" * (frames.DATA_MAX - 1))
-    found = await outputs(out * 3 + err * 2 + out, out + large, large + out + EXIT, limit=1 << 20)
+    found = await outputs(out * 3 + err * 2 + out, out + large, large + out * 3 + EXIT, limit=1 << 20)
     assert [(one.stream, one.offset, len(one.data)) for one in found if isinstance(one, Output)] == [
         (1, 0, 3),
         (2, 0, 2),
         (1, 3, 1),
         (1, 4, frames.DATA_MAX),
         (1, 4 + frames.DATA_MAX, frames.DATA_MAX),
+        (1, 4 + frames.DATA_MAX * 2, 2),
     ]
 
 

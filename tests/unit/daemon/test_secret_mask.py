@@ -69,6 +69,16 @@ def test_the_longest_of_two_that_begin_alike_counts() -> None:
     assert (mask.feed(b"abcdefghX"), mask.feed(b"Y"), mask.feed(b"!"), mask.flush()) == (b"", b"", b"***XY!", b"")
 
 
+@pytest.mark.parametrize("end", [b"", b"X", b"k", b"klX", b"klm", b"klmX"])
+def test_a_value_within_the_beginning_of_another_is_masked(end: bytes) -> None:
+    outer, inner = b"abcdefghijklm", b"cdefghij"
+    data = b"abcdefghij" + end
+    assert masked(data, outer, inner) == expected(data, [outer, inner])
+    mask = StreamMask(Automaton([outer, inner]))
+    pieces = [mask.feed(data[place : place + 1]) for place in range(len(data))]
+    assert b"".join([*pieces, mask.flush()]) == expected(data, [outer, inner])
+
+
 def test_no_more_is_held_back_than_may_be_a_beginning() -> None:
     mask = StreamMask(Automaton([A]))
     assert mask.feed(b"one abc") == b"one "
