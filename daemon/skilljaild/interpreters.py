@@ -22,6 +22,8 @@ class Interpreter:
     suffixes: tuple[str, ...]
     programs: str
     """Regular expression for the program names of a shebang."""
+    harmless: str
+    """Regular expression for an option of a shebang, a NUL behind each word, that makes nothing run but the script."""
     options: tuple[str, ...] = ()
     """Options that it always gets, before the script."""
 
@@ -29,15 +31,46 @@ class Interpreter:
         """The command line up to and with the script."""
         return (program, *options, *self.options, script)
 
+    def strange_options(self, command: tuple[str, ...]) -> tuple[str, ...]:
+        """The shebang's options in a command up to and with the script, when not all of them are known as harmless.
+
+        An option may make it run what comes on standard input, or the first argument as the script.
+        """
+        options = command[1 : -1 - len(self.options)]
+        harmless = re.fullmatch(f"(?:{self.harmless})*", "".join(f"{option}\0" for option in options))
+        return () if harmless else options
+
 
 INTERPRETERS = {
     interpreter.name: interpreter
     for interpreter in (
-        Interpreter("python", (".py",), r"python(3(\.\d+)?)?"),
-        Interpreter("node", (".js", ".mjs", ".cjs"), r"node(js)?"),
-        Interpreter("bash", (".sh", ".bash"), r"bash|sh"),
-        # Without -NonInteractive a prompt would wait for a person; -File must be the last option.
-        Interpreter("pwsh", (".ps1",), r"pwsh|powershell", ("-NoLogo", "-NoProfile", "-NonInteractive", "-File")),
+        Interpreter(
+            "python",
+            (".py",),
+            r"python(3(\.\d+)?)?",
+            r"-[bBEIOPqsSuvx]+\0|-W\0?[a-z]+\0|-X\0?(dev|utf8)\0",
+        ),
+        Interpreter(
+            "node",
+            (".js", ".mjs", ".cjs"),
+            r"node(js)?",
+            r"--(no-warnings|no-deprecation|enable-source-maps|use-strict|max-old-space-size=\d+)\0",
+        ),
+        Interpreter(
+            "bash",
+            (".sh", ".bash"),
+            r"bash|sh",
+            r"-[efuvxBCET]+\0|--(norc|noprofile|posix)\0"
+            r"|-[efuvxBCET]*o\0(errexit|errtrace|functrace|noclobber|noglob|nounset|pipefail|verbose|xtrace)\0",
+        ),
+        Interpreter(
+            "pwsh",
+            (".ps1",),
+            r"pwsh|powershell",
+            r"(?i:-ExecutionPolicy)\0[A-Za-z]+\0",
+            # Without -NonInteractive a prompt would wait for a person; -File must be the last option.
+            ("-NoLogo", "-NoProfile", "-NonInteractive", "-File"),
+        ),
     )
 }
 

@@ -16,6 +16,7 @@ __all__ = [
     "SANDBOX_ENVIRONMENT",
     "AskedLimits",
     "check_arguments",
+    "check_arguments_with_secrets",
     "check_labels",
     "effective_limits",
     "environment",
@@ -159,8 +160,7 @@ def check_arguments(argv: tuple[str, ...], env: dict[str, str]) -> None:
                 "pass the data on standard input or as an input file",
                 field=field,
             )
-    total = sum(len(item.encode()) + 9 for item in argv)
-    total += sum(len(name.encode()) + len(value.encode()) + 10 for name, value in env.items())
+    total = _passed_bytes(argv, env)
     if total > ARGUMENTS_BYTES_MAX:
         raise Refusal(
             Reason.ARGUMENT_INVALID,
@@ -168,6 +168,23 @@ def check_arguments(argv: tuple[str, ...], env: dict[str, str]) -> None:
             "passed; use standard input or an input file",
             field="argv",
         )
+
+
+def check_arguments_with_secrets(argv: tuple[str, ...], env: dict[str, str]) -> None:
+    """Refuses arguments that passed `check_arguments` and leave no room for the secrets that `env` now holds."""
+    if _passed_bytes(argv, env) > ARGUMENTS_BYTES_MAX:
+        # No sum: whoever knows the rest would know how long the secrets are.
+        raise Refusal(
+            Reason.ARGUMENT_INVALID,
+            "argv: together with the secrets they are more than the kernel passes; use standard input",
+            field="argv",
+        )
+
+
+def _passed_bytes(argv: tuple[str, ...], env: dict[str, str]) -> int:
+    """What the kernel counts, about: each text with its end and a pointer to it."""
+    total = sum(len(item.encode()) + 9 for item in argv)
+    return total + sum(len(name.encode()) + len(value.encode()) + 10 for name, value in env.items())
 
 
 def environment(asked: dict[str, str], *, egress: bool = False) -> dict[str, str]:

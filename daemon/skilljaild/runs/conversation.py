@@ -157,15 +157,29 @@ class Conversation:
                 self._tunnels = None
                 yield _exit(frame)
                 return
-            size = len(frame.payload)
-            if size == 0 or self.stdout_bytes + self.stderr_bytes + size > output_bytes_max:
+            data, whole = self._joined(frame)
+            size = len(data)
+            if not whole or self.stdout_bytes + self.stderr_bytes + size > output_bytes_max:
                 raise ProtocolError("more output than init may pass on")
             if frame.type is FrameType.STDOUT:
-                yield Output(1, self.stdout_bytes, frame.payload)
+                yield Output(1, self.stdout_bytes, data)
                 self.stdout_bytes += size
             else:
-                yield Output(2, self.stderr_bytes, frame.payload)
+                yield Output(2, self.stderr_bytes, data)
                 self.stderr_bytes += size
+
+    def _joined(self, frame: Frame) -> tuple[bytes, bool]:
+        """A frame's payload with those of the same stream that came in the same read and follow at once.
+
+        A script may write byte by byte: each piece costs the daemon the same, however little is in it. Also returns
+        whether there is something in each frame.
+        """
+        payloads = [frame.payload]
+        room = frames.DATA_MAX - len(frame.payload)
+        while self._frames and self._frames[-1].type is frame.type and len(self._frames[-1].payload) <= room:
+            payloads.append(self._frames.pop().payload)
+            room -= len(payloads[-1])
+        return b"".join(payloads), all(payloads)
 
     async def cancel(self) -> None:
         """Asks init to kill the script; `output` then ends with an Exit."""

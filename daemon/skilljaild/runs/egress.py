@@ -13,6 +13,7 @@ from skilljaild.network import Network
 from skilljaild.runs.events import EffectivePolicy, RunResult
 from skilljaild.runs.pipe import EventPipe
 from skilljaild.runs.tunnels import Tunnels, Write
+from skilljaild.secrets.mask_decision import DecisionMask
 
 __all__ = ["RunEgress"]
 
@@ -27,7 +28,10 @@ DECISION_BYTES = 128
 class RunEgress:
     """Made for a run whose policy has a network. A run without one has none of this."""
 
-    def __init__(self, policy: EffectivePolicy, events: EventPipe, dialler: Dialler) -> None:
+    def __init__(
+        self, policy: EffectivePolicy, events: EventPipe, dialler: Dialler, mask: DecisionMask | None = None
+    ) -> None:
+        """`mask`: of what is kept and told, where that was asked for."""
         rules = EgressRules("open" if policy.network is Network.OPEN else "allowlist", policy.allowed_hosts)
         self._proxy = EgressProxy(
             rules,
@@ -37,6 +41,7 @@ class RunEgress:
             dialler=dialler,
         )
         self._events = events
+        self._mask = mask
         self._telling = asyncio.Lock()
         self._decisions: list[EgressDecision] = []
         self._bytes = 0
@@ -65,6 +70,8 @@ class RunEgress:
 
     async def _decided(self, decision: EgressDecision) -> None:
         """Keeps a decision and tells the caller, in the same order. The connection waits for a caller who is slow."""
+        if self._mask is not None:
+            decision = self._mask.masked(decision)
         size = DECISION_BYTES + sum(len(text.encode()) for text in (decision.host, decision.address, decision.message))
         # Once one is left out all others are: what is kept is the beginning, without a gap.
         if self._omitted or len(self._decisions) == DECISIONS_MAX or self._bytes + size > DECISIONS_BYTES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skilljaild.errors import Reason, Refusal
+from skilljaild.paths import shown
 from skilljaild.secrets.config import secret_name_fault
 from skilljaild.secrets.keeper import Grantee, SecretKeeper
 from skilljaild.secrets.skill import SKILL_FILE, SKILL_FILE_BYTES_MAX, skill_name
@@ -12,9 +13,10 @@ from skilljaild.secrets.skill import SKILL_FILE, SKILL_FILE_BYTES_MAX, skill_nam
 if TYPE_CHECKING:
     from skilljaild.bundles.bundle import Bundle
     from skilljaild.bundles.store import BlobStore
+    from skilljaild.interpreters import Interpreter
     from skilljaild.runs.order import RunRequest
 
-__all__ = ["check_secrets"]
+__all__ = ["check_first_line", "check_secrets"]
 
 SECRETS_MAX = 32
 
@@ -35,6 +37,21 @@ def check_secrets(request: RunRequest, bundle: Bundle, store: BlobStore, tenant:
         )
     name = skill_name(store.read(file.digest, file.size))
     keeper.check(request.secrets, Grantee(tenant, name, request.bundle_digest))
+
+
+def check_first_line(interpreter: Interpreter, command: tuple[str, ...]) -> None:
+    """Checks the options of the `#!` line of a script that gets secrets. Raises Refusal SKILL_INVALID.
+
+    `command`: up to and with the script.
+    """
+    if options := interpreter.strange_options(command):
+        raise Refusal(
+            Reason.SKILL_INVALID,
+            f"script_path: with the options {shown(' '.join(options))} of its #! line {interpreter.name} might run "
+            "what the caller sends, so this script gets no secrets; leave them out and have the skill granted again "
+            "(docs/secrets.md has those that are harmless)",
+            field="script_path",
+        )
 
 
 def _check_names(names: tuple[str, ...]) -> None:

@@ -22,7 +22,7 @@ from skilljaild.policy import (
     environment,
 )
 from skilljaild.runs.events import EffectivePolicy
-from skilljaild.runs.granted import check_secrets
+from skilljaild.runs.granted import check_first_line, check_secrets
 from skilljaild.secrets.keeper import SecretKeeper
 
 __all__ = ["InputFile", "Order", "OrderDesk", "RunRequest"]
@@ -72,7 +72,8 @@ class RunRequest:
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """A request that was checked from end to end: nothing about it can be refused any more."""
+    """A request that was checked from end to end: nothing about it can be refused any more but for what its secrets
+    turn out to be."""
 
     request: RunRequest
     bundle: Bundle
@@ -197,6 +198,8 @@ class OrderDesk:
             executable=file.executable,
             asked=request.interpreter,
         )
+        if request.secrets:
+            check_first_line(interpreter, command)
         return interpreter.name, (*command, *request.argv)
 
 

@@ -1,13 +1,12 @@
 """Where a script's output leaves for the caller, with secrets masked when that was asked for."""
 
 import collections
-from collections.abc import Iterable
 
-import pydantic
 from skilljail_init.frames import DATA_MAX
 
 from skilljaild.runs.events import Output
-from skilljaild.secrets.mask import StreamMask, patterns_of
+from skilljaild.secrets.automaton import Automaton
+from skilljaild.secrets.mask import StreamMask
 
 __all__ = ["Outlet"]
 
@@ -15,10 +14,9 @@ __all__ = ["Outlet"]
 class Outlet:
     """Takes output as the script wrote it and has it `pending` as the caller gets it. Streams are apart."""
 
-    def __init__(self, secrets: Iterable[pydantic.SecretStr] = ()) -> None:
-        """`secrets`: what is masked."""
-        patterns = patterns_of(secrets)
-        self._masks = {stream: StreamMask(patterns) for stream in (1, 2)} if patterns else {}
+    def __init__(self, automaton: Automaton | None = None) -> None:
+        """`automaton`: of what is masked."""
+        self._masks = {stream: StreamMask(automaton) for stream in (1, 2)} if automaton is not None else {}
         self._offsets = {1: 0, 2: 0}
         self.pending: collections.deque[Output] = collections.deque()
         """What was not handed over yet; whoever hands a piece over takes it out."""

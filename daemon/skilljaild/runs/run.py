@@ -25,7 +25,7 @@ from skilljaild.engines.base import (
 from skilljaild.errors import Reason, Refusal, Violation
 from skilljaild.fault import traced
 from skilljaild.network import Network
-from skilljaild.policy import check_arguments
+from skilljaild.policy import check_arguments_with_secrets
 from skilljaild.runs.admission import Admission, Ticket
 from skilljaild.runs.collection import collect, collect_seconds
 from skilljaild.runs.conversation import Exit, ProtocolError, StartFailed, StreamEnded
@@ -50,7 +50,10 @@ from skilljaild.runs.pipe import EventPipe
 from skilljaild.runs.sandbox import Sandbox, open_sandbox, uninterrupted
 from skilljaild.runs.start import start_order
 from skilljaild.runs.tunnels import Tunnels
+from skilljaild.secrets.automaton import Automaton
 from skilljaild.secrets.keeper import SecretKeeper
+from skilljaild.secrets.mask import bounded_patterns
+from skilljaild.secrets.mask_decision import DecisionMask
 
 __all__ = ["Run", "RunContext"]
 
@@ -114,6 +117,9 @@ class Run:
         self._interruption: Outcome | None = None
         self._delivery: Delivery | None = None
         self._egress: RunEgress | None = None
+        self._automaton: Automaton | None = None
+        """Finds what is masked in output. As secret as the values, and let go with them; so also `_decision_mask`."""
+        self._decision_mask: DecisionMask | None = None
         self._ended: RunResult | None = None
         """Set when the script's end is known; no interruption takes it back."""
 
@@ -193,6 +199,7 @@ class Run:
                 self._phases.claimed = self._lap()
                 await self._in_time("staging the skill", self._stage(sandbox))
                 values = await self._secret_values()
+                await self._prepare_masks(values)
                 self._phases.staged = self._lap()
                 self._ended = await self._script(sandbox, values)
                 return self._ended
@@ -253,8 +260,19 @@ class Run:
     async def _secret_values(self) -> Mapping[str, pydantic.SecretStr]:
         """The run's secrets by variable, read as late as can be: a run that waits holds none. Raises Refusal."""
         values = await self._context.secrets.read(self.order.policy.secrets)
-        check_arguments(self.order.request.argv, self._environment(values))
+        check_arguments_with_secrets(self.order.request.argv, self._environment(values))
         return values
+
+    async def _prepare_masks(self, secrets: Mapping[str, pydantic.SecretStr]) -> None:
+        """Makes what takes the values out of what the caller is told, where that was asked for. Raises Refusal."""
+        policy = self.order.policy
+        if not secrets or not policy.mask_secrets:
+            return
+        patterns = bounded_patterns(dict(zip(policy.secrets, secrets.values(), strict=True)))
+        # In threads: for large values each takes up to half a second.
+        self._automaton = await asyncio.to_thread(Automaton, patterns)
+        if policy.network is not Network.NONE:
+            self._decision_mask = await asyncio.to_thread(DecisionMask, patterns)
 
     def _environment(self, secrets: Mapping[str, pydantic.SecretStr]) -> dict[str, str]:
         return self.order.env | {name: value.get_secret_value() for name, value in secrets.items()}
@@ -276,7 +294,7 @@ class Run:
             start = sandbox.conversation.start(self._start_order(secrets), self.order.request.stdin)
             await self._in_time("starting the script", start)
             async with self._tunnels(sandbox) as tunnels:
-                end = await self._output(sandbox, tunnels, secrets)
+                end = await self._output(sandbox, tunnels)
         except StartFailed as error:
             command = self.order.policy.command[0]
             return RunResult(Outcome.START_FAILED, f"{command} could not be started in the sandbox: {error}")
@@ -306,18 +324,15 @@ class Run:
         if self.order.policy.network is Network.NONE:
             yield None
             return
-        self._egress = RunEgress(self.order.policy, self.events, self._context.make_dialler())
+        self._egress = RunEgress(self.order.policy, self.events, self._context.make_dialler(), self._decision_mask)
         async with self._egress.tunnels(sandbox.conversation.write) as tunnels:
             yield tunnels
 
-    async def _output(
-        self, sandbox: Sandbox, tunnels: Tunnels | None, secrets: Mapping[str, pydantic.SecretStr]
-    ) -> Exit:
+    async def _output(self, sandbox: Sandbox, tunnels: Tunnels | None) -> Exit:
         """Passes the output on until init tells the end. Raises TimeoutError when it does not in time."""
-        policy = self.order.policy
-        outlet = Outlet(secrets.values() if policy.mask_secrets else ())
-        self._delivery = Delivery(self.events, outlet, policy.limits.wall_seconds)
-        return await self._delivery.pass_on(sandbox.conversation.output(policy.limits.output_bytes, tunnels))
+        limits = self.order.policy.limits
+        self._delivery = Delivery(self.events, Outlet(self._automaton), limits.wall_seconds)
+        return await self._delivery.pass_on(sandbox.conversation.output(limits.output_bytes, tunnels))
 
     async def _collect(self, sandbox: Sandbox, end: Exit) -> RunResult:
         limits = self.order.policy.limits
@@ -360,6 +375,8 @@ class Run:
         self.state = RunState.FINISHED
         self.finished = datetime.datetime.now(datetime.UTC)
         self._order = None
+        # What they mask with would outlive the run in them.
+        self._automaton = self._decision_mask = self._delivery = self._egress = None
         self.over.set()
 
     def _lap(self) -> float:

@@ -297,6 +297,26 @@ async def test_init_may_give_up_at_any_time() -> None:
 # Output
 
 
+async def test_output_that_one_read_brought_is_joined_and_streams_keep_their_order() -> None:
+    out, err = (encode(kind, b"x") for kind in (FrameType.STDOUT, FrameType.STDERR))
+    large = encode(FrameType.STDOUT, b"y" * (frames.DATA_MAX - 1))
+    found = await outputs(out * 3 + err * 2 + out, out + large, large + out * 3 + EXIT, limit=1 << 20)
+    assert [(one.stream, one.offset, len(one.data)) for one in found if isinstance(one, Output)] == [
+        (1, 0, 3),
+        (2, 0, 2),
+        (1, 3, 1),
+        (1, 4, frames.DATA_MAX),
+        (1, 4 + frames.DATA_MAX, frames.DATA_MAX),
+        (1, 4 + frames.DATA_MAX * 2, 2),
+    ]
+
+
+@pytest.mark.parametrize("pieces", [[b"x", b""], [b"x" * 600, b"x" * 401]], ids=["empty", "too much"])
+async def test_what_is_joined_is_checked(pieces: list[bytes]) -> None:
+    with pytest.raises(ProtocolError, match="more output than init may pass on"):
+        await outputs(b"".join(encode(FrameType.STDOUT, piece) for piece in pieces) + EXIT)
+
+
 async def test_output_up_to_the_limit_passes_both_streams_counted_together() -> None:
     found = await outputs(encode(FrameType.STDOUT, b"x" * 600), encode(FrameType.STDERR, b"y" * 400), EXIT)
     assert [len(one.data) for one in found if isinstance(one, Output)] == [600, 400]

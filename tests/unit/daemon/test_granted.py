@@ -106,6 +106,68 @@ def test_nothing_of_the_callers_comes_to_a_secret(store: BlobStore, field: str, 
     )
 
 
+def with_first_line(store: BlobStore, name: str, line: str) -> RunRequest:
+    """A request for the secret `it` by a script that begins so."""
+    return asking(upload(store, FILES | {name: line.encode() + b"\n"}), script_path=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("a.py", "#!/usr/bin/python3 -i"),
+        ("a.py", "#!/usr/bin/env -S python3 -u -i"),
+        ("a.py", "#!/usr/bin/python3 -Bi"),
+        ("a.py", "#!/usr/bin/python3 -"),
+        ("a.py", "#!/usr/bin/python3 -c"),
+        ("a.py", "#!/usr/bin/python3 -m pdb"),
+        ("a.py", "#!/usr/bin/python3 -W"),  # it would take the script's path, and the caller's argument as a script
+        ("a.py", "#!/usr/bin/python3 other.py"),
+        ("a.sh", "#!/bin/bash -s"),
+        ("a.sh", "#!/bin/sh -es"),
+        ("a.sh", "#!/bin/bash -i"),
+        ("a.sh", "#!/bin/bash -ic"),
+        ("a.sh", "#!/bin/bash -o"),
+        ("a.sh", "#!/bin/bash -o pipefail -s"),
+        ("a.sh", "#!/bin/bash --rcfile"),
+        ("a.sh", "#!/bin/bash '-e '"),
+        ("a.js", "#!/usr/bin/env -S node -i"),
+        ("a.js", "#!/usr/bin/env -S node --require"),
+        ("a.js", "#!/usr/bin/env -S node --experimental-loader"),
+        ("a.ps1", "#!/usr/bin/env -S pwsh -Interactive"),
+        ("a.ps1", "#!/usr/bin/env -S pwsh -Command -"),
+    ],
+)
+def test_a_script_whose_first_line_could_make_the_callers_input_run_has_no_secret(
+    store: BlobStore, name: str, line: str
+) -> None:
+    request = with_first_line(store, name, line)
+    one = desk(request.bundle_digest)
+    found = refusal(one, request, store)
+    assert (found.reason, found.field) == (Reason.SKILL_INVALID, "script_path")
+    assert "leave them out" in found.message
+    assert one.check(dataclasses.replace(request, secrets=()), store, "cn:acme").policy.secrets == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("a.py", "#!/usr/bin/env python3"),
+        ("a.py", "#!/usr/bin/python3 -uB"),
+        ("a.py", "#!/usr/bin/env -S python3 -I -X utf8 -X dev -W error"),
+        ("a.py", "#!/usr/bin/python3 -Wignore"),
+        ("a.sh", "#!/bin/bash -eu"),
+        ("a.sh", "#!/bin/sh -e"),
+        ("a.sh", "#!/usr/bin/env -S bash --norc -x -euo pipefail -o errtrace"),
+        ("a.js", "#!/usr/bin/env -S node --no-warnings --max-old-space-size=100"),
+        ("a.ps1", "#!/usr/bin/env -S pwsh -noprofile -ExecutionPolicy Bypass -File"),
+        ("a.py", "print(1)"),
+    ],
+)
+def test_a_script_with_a_harmless_first_line_may_have_it(store: BlobStore, name: str, line: str) -> None:
+    request = with_first_line(store, name, line)
+    assert desk(request.bundle_digest).check(request, store, "cn:acme").policy.secrets == ("it",)
+
+
 def test_a_skill_that_comes_inline_has_no_secret(store: BlobStore) -> None:
     request = make_request(secrets=("it",))
     assert refusal(desk("sha256:" + "0" * 64), request, store).reason is Reason.REQUEST_INVALID

@@ -2,21 +2,27 @@
 
 import asyncio
 import dataclasses
+import gc
 import pathlib
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import structlog
+from skilljail_init import frames
 from skilljail_init.frames import FrameType
 from skilljaild.bundles.store import BlobStore
+from skilljaild.egress.hosts import HostPattern
 from skilljaild.engines.base import EngineUnavailable
 from skilljaild.errors import Reason, Refusal
+from skilljaild.network import Network
 from skilljaild.policy import SANDBOX_ENVIRONMENT
 from skilljaild.runs.admission import Admission
 from skilljaild.runs.delivery import Delivery
 from skilljaild.runs.events import Finished, Outcome, Output
 from skilljaild.runs.run import Run, RunContext
+from skilljaild.secrets.automaton import Automaton
 from skilljaild.secrets.config import SecretConfig
 from skilljaild.secrets.keeper import SecretKeeper
 from skilljaild.service.convert import event_message, run_message
@@ -120,6 +126,8 @@ async def test_values_that_are_too_much_for_the_kernel_refuse_the_run(bench: Ben
     await listened(run, asyncio.create_task(run.execute()))
     assert isinstance(run.refusal, Refusal)
     assert run.refusal.reason is Reason.ARGUMENT_INVALID
+    # A number would tell how long the value is.
+    assert not re.search(r"\d", run.refusal.message)
 
 
 async def test_a_sandbox_that_fails_has_read_nothing(bench: Bench) -> None:
@@ -139,6 +147,51 @@ async def test_values_are_masked_across_pieces_where_that_was_asked_for(bench: B
     assert await outputs(bench.run(mask_secrets=True)) == {1: b"a *** b", 2: b"***"}
     bench.engine.init = serve_script(*SAID, EXIT, DONE)
     assert await outputs(bench.run()) == {1: b"a canary-0123456789 b", 2: b"canary-0123"}
+
+
+async def test_values_that_are_too_much_to_be_masked_refuse_the_run_that_asks_for_it(bench: Bench) -> None:
+    bench.file.write_text("\n".join(f"{number:08}" for number in range(1_001)))  # noqa: ASYNC240
+    run = bench.run(mask_secrets=True)
+    await listened(run, asyncio.create_task(run.execute()))
+    assert run.refusal is not None
+    assert (run.refusal.reason, run.refusal.metadata["secret"]) == (Reason.SECRET_UNAVAILABLE, "it")
+    assert "start" not in bench.engine.boxes[0].orders
+    bench.engine.init = serve_script(EXIT, DONE)
+    run = bench.run()
+    await listened(run, asyncio.create_task(run.execute()))
+    assert run.refusal is None
+
+
+def automata() -> int:
+    """How many there are in this process."""
+    gc.collect()
+    return sum(isinstance(one, Automaton) for one in gc.get_objects())
+
+
+async def test_values_are_masked_in_what_is_told_of_connections(bench: Bench) -> None:
+    """In events and in what is remembered; where no masking was asked for the script's host is told."""
+    request = f"GET http://{CANARY}.example.com/ HTTP/1.1\r\nHost: {CANARY}.example.com\r\n\r\n".encode()
+
+    async def ask(box: Box) -> None:
+        box.stream.put(frames.encode_tunnel(FrameType.TUNNEL_OPEN, 1, b""))
+        box.stream.put(frames.encode_tunnel(FrameType.TUNNEL_DATA, 1, request))
+        while (await box.stream.received.get()).type is not FrameType.TUNNEL_DATA:
+            pass
+
+    hosts = (HostPattern.parse("api.example.com"),)
+    before = automata()
+    for mask, host in ((True, "***.example.com"), (False, f"{CANARY}.example.com")):
+        bench.engine.init = serve_script(EXIT, DONE, hook=ask)
+        run = bench.run(mask_secrets=mask, network=Network.ALLOWLIST, allowed_hosts=hosts)
+        events = await listened(run, asyncio.create_task(run.execute()))
+        assert run.result is not None
+        (decision,) = run.result.egress_decisions
+        assert decision in events
+        assert decision.host == host
+        assert f" to {host}:80 was refused" in decision.message
+        assert (CANARY in repr([events, vars(run)])) is not mask
+        # A run is remembered for long, and what finds values holds them.
+        assert automata() == before
 
 
 async def said(run: Run) -> None:
