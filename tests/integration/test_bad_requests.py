@@ -1054,7 +1054,7 @@ def test_a_message_that_is_too_large_is_refused_and_the_daemon_goes_on(
     raw: Any = stranger.channel.unary_stream("/skilljail.v1.ScriptRunnerService/RunScript")
     with undisturbed():
         with pytest.raises(grpc.RpcError) as caught:
-            list(raw(bytes(17 * MIB), timeout=60))
+            list(raw(bytes(10 * MIB + 1), timeout=60))
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert stranger.run()[-1].WhichOneof("event") == "finished"
 

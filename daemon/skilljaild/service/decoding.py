@@ -64,10 +64,10 @@ def has_more_fields(raw: bytes, most: int) -> bool:
             _, position = _number(raw, position, _VARINT_BYTES_MAX)
         elif kind == 1:  # 64 bits
             position += 8
-        elif kind == 2:  # noqa: PLR2004  a length and as many bytes
+        elif kind == 2:  # a length and as many bytes
             length, position = _number(raw, position, _TAG_BYTES_MAX)
             position += length
-        elif kind == 5:  # noqa: PLR2004  32 bits
+        elif kind == 5:  # 32 bits
             position += 4
         else:
             raise ValueError("a group, which proto3 does not have, or a kind of field that nobody knows")
@@ -78,11 +78,11 @@ def has_more_fields(raw: bytes, most: int) -> bool:
 
 def _number(raw: bytes, position: int, bytes_max: int) -> tuple[int, int]:
     """A varint and the position behind it. Raises ValueError."""
-    if position < len(raw) and raw[position] < 0x80:  # noqa: PLR2004
+    if position < len(raw) and raw[position] < 0x80:
         return raw[position], position + 1
     value = 0
     for index, byte in enumerate(raw[position : position + bytes_max]):
         value |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:  # noqa: PLR2004
+        if byte < 0x80:
             return value, position + index + 1
     raise ValueError("a number without an end")

@@ -36,7 +36,7 @@ CALLS_MAX = 2_000
 _OPTIONS = [
     ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
     ("grpc.max_send_message_length", REQUEST_BYTES_MAX),
-    # The sum of 1 << algorithm: no compression and nothing else. A request is never larger than what came over the wire.
+    # 1 << the algorithm, which is none: a request is never larger than what came over the wire.
     ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.max_concurrent_streams", STREAMS_MAX),
     ("grpc.so_reuseport", 0),
