@@ -111,7 +111,11 @@ def test_status_without_details_is_told_as_it_is(
     ("text", "kind", "mend"),
     [
         ("Concurrent RPC limit exceeded!", skilljail.QueueFull, "try again later"),
-        ("SERVER: Received message larger than max (2 vs. 1)", skilljail.InvalidRequest, "pass large inputs as input files"),
+        (
+            "SERVER: Received message larger than max (2 vs. 1)",
+            skilljail.InvalidRequest,
+            "pass large inputs as input files",
+        ),
     ],
 )
 def test_what_grpc_refuses_by_itself_has_its_exception_and_a_mend(

@@ -55,7 +55,7 @@ async def channel(service: Service) -> AsyncIterator[grpc.aio.Channel]:
 async def failure(call: Any) -> grpc.aio.AioRpcError:
     """How a call failed."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await asyncio.wait_for(to_the_end(call), 60)
+        await asyncio.wait_for(to_the_end(call), 30)
     return caught.value
 
 
