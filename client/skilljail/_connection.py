@@ -13,7 +13,7 @@ from skilljail._version import __version__
 __all__ = ["Connection"]
 
 _RECEIVE_BYTES_MAX = 4 * 1024 * 1024  # chunks are at most 64 KiB; a page of 500 runs is the largest answer
-_SEND_BYTES_MAX = 16 * 1024 * 1024  # 4 MiB of stdin, 4 MiB of inline inputs, 1 MiB of arguments and environment
+_SEND_BYTES_MAX = 10 * 1024 * 1024  # 4 MiB of stdin, 4 MiB of inline inputs, 1 MiB of arguments and environment
 
 _OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.max_receive_message_length", _RECEIVE_BYTES_MAX),

@@ -109,6 +109,12 @@ def _without_details(code: grpc.StatusCode, text: str, address: Address) -> Skil
             )
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return DaemonUnavailable(f"the daemon at {where} did not answer in time; see what its log says")
+        case grpc.StatusCode.RESOURCE_EXHAUSTED if "Concurrent RPC limit" in text:
+            return QueueFull(f"the daemon at {where} has as many calls as it takes at one time; try again later")
+        case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in text:
+            return InvalidRequest(
+                f"the request is larger than one call to the daemon may be ({text}); pass large inputs as input files"
+            )
         case grpc.StatusCode.CANCELLED:
             return RunCancelled("this client dropped the call before it was answered")
         case grpc.StatusCode.UNIMPLEMENTED:

@@ -687,7 +687,7 @@ WRONG = {
     "argument too long": wrong("ARGUMENT_INVALID", "argv[0]", "131,072", "131,071", "input file", argv=["x" * 131_072]),
     "argument too long in bytes": wrong("ARGUMENT_INVALID", "argv[0]", "131,072", argv=["é" * 65_536]),
     "arguments too long": wrong("ARGUMENT_INVALID", "argv", "1,048,576", "input file", argv=["x" * 100_000] * 11),
-    "arguments too many": wrong("ARGUMENT_INVALID", "argv", "1,048,576", argv=[""] * 200_000),
+    "arguments too many": wrong("ARGUMENT_INVALID", "argv", "1,048,576", argv=[""] * 140_000),
     "variable without a name": wrong("ENVIRONMENT_INVALID", "env", "''", env={"": "1"}),
     "variable with an equals sign": wrong(
         "ENVIRONMENT_INVALID", "env", "'A=B'", "letters, digits and _", env={"A=B": ""}
@@ -984,7 +984,8 @@ def test_a_request_of_a_million_arguments_costs_the_daemon_little(stranger: Stra
         began = time.monotonic()
         refused = stranger.refused(argv=[""] * 4_000_000)
         assert time.monotonic() - began < 60
-    assert (refused.code, refused.reason, refused.fields) == (INVALID, "ARGUMENT_INVALID", ("argv",))
+    assert (refused.code, refused.reason, refused.fields) == (INVALID, "REQUEST_INVALID", ())
+    assert "150,000 fields" in refused.message
 
 
 def test_blobs_that_are_not_there_are_named(stranger: Stranger, undisturbed: Undisturbed) -> None:
@@ -1054,7 +1055,7 @@ def test_a_message_that_is_too_large_is_refused_and_the_daemon_goes_on(
     raw: Any = stranger.channel.unary_stream("/skilljail.v1.ScriptRunnerService/RunScript")
     with undisturbed():
         with pytest.raises(grpc.RpcError) as caught:
-            list(raw(bytes(17 * MIB), timeout=60))
+            list(raw(bytes(10 * MIB + 1), timeout=60))
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert stranger.run()[-1].WhichOneof("event") == "finished"
 

@@ -22,13 +22,12 @@ from skilljail.v1 import (
 
 from skilljaild.config import Config, TlsConfig
 from skilljaild.service.admin import Admin
+from skilljaild.service.bounded_calls import REQUEST_BYTES_MAX, BoundedCalls
 from skilljaild.service.bundle_store import BundleStore
 from skilljaild.service.script_runner import ScriptRunner
 
 __all__ = ["ListenError", "Server", "check_tls_files"]
 
-REQUEST_BYTES_MAX = 16 * 1024 * 1024
-"""Above what every bound of a request adds up to (standard input, inputs, arguments: 4 + 4 + 1 MiB)."""
 STREAMS_MAX = 1_000
 """Calls of one connection at one time."""
 CALLS_MAX = 2_000
@@ -37,6 +36,8 @@ CALLS_MAX = 2_000
 _OPTIONS = [
     ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
     ("grpc.max_send_message_length", REQUEST_BYTES_MAX),
+    # 1 << the algorithm, which is none: a request is never larger than what came over the wire.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.max_concurrent_streams", STREAMS_MAX),
     ("grpc.so_reuseport", 0),
     # A peer that vanished without a word is noticed within some seconds, and its runs end.
@@ -62,7 +63,9 @@ class Server:
         self._config = config
         self._socket: pathlib.Path | None = None
         self._health = health.aio.HealthServicer()
-        self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
+        self._server = grpc.aio.server(
+            interceptors=[BoundedCalls()], options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX
+        )
         script_runner_pb2_grpc.add_ScriptRunnerServiceServicer_to_server(runner, self._server)
         bundle_store_pb2_grpc.add_BundleStoreServiceServicer_to_server(store, self._server)
         admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, self._server)

@@ -107,6 +107,34 @@ def test_status_without_details_is_told_as_it_is(
     assert caught.value.reason == "RESOURCE_EXHAUSTED"
 
 
+@pytest.mark.parametrize(
+    ("text", "kind", "mend"),
+    [
+        ("Concurrent RPC limit exceeded!", skilljail.QueueFull, "try again later"),
+        (
+            "SERVER: Received message larger than max (2 vs. 1)",
+            skilljail.InvalidRequest,
+            "pass large inputs as input files",
+        ),
+    ],
+)
+def test_what_grpc_refuses_by_itself_has_its_exception_and_a_mend(
+    fake: FakeDaemon,
+    client: skilljail.Client,
+    skill: pathlib.Path,
+    text: str,
+    kind: type[skilljail.SkilljailError],
+    mend: str,
+) -> None:
+    def refuse(_request: object, context: grpc.ServicerContext) -> None:
+        context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+
+    fake.script = refuse  # type: ignore[assignment]
+    with pytest.raises(kind, match=mend) as caught:
+        client.run(skill, "scripts/run.py")
+    assert caught.value.reason == kind.default_reason
+
+
 def test_absent_daemon_is_named_with_the_mend(tmp_path: pathlib.Path, skill: pathlib.Path) -> None:
     address = f"unix:{tmp_path}/absent.sock"
     with skilljail.Client(address) as client, pytest.raises(skilljail.DaemonUnavailable) as caught:

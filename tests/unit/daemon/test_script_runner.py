@@ -284,7 +284,7 @@ async def test_a_daemon_that_is_stopped_takes_no_more_and_ends_what_goes(service
 
 async def test_a_message_above_every_bound_is_refused_by_the_server(service: Service) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await events(service, stdin=bytes(17 * 1024 * 1024))
+        await events(service, stdin=bytes(10 * 1024 * 1024))
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
