@@ -4,9 +4,10 @@ import asyncio
 import socket
 import struct
 import tracemalloc
+from collections.abc import Awaitable
 
 import pytest
-from skilljaild.egress import TunnelClosed, front
+from skilljaild.egress import TunnelClosed, forward, front
 
 from .world import PUBLIC_TWO, SECONDS, World, answer_requests, silence
 
@@ -518,3 +519,61 @@ async def test_http_1_0_gets_no_informational_response(world: World) -> None:
     answer = await world.ask(world.proxy("example.com"), GET.replace(b"HTTP/1.1", b"HTTP/1.0") + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
     assert answer.endswith(b"\r\n\r\nok")
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("many", [False, True])
+async def test_a_host_that_sends_informational_responses_on_and_on_is_cut(
+    world: World, version: str, *, many: bool
+) -> None:
+    count = forward.INFORMATIONAL_MAX + many
+    await world.serve(answers(b"HTTP/1.1 100 \r\n\r\n" * count + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"))
+    answer = await world.ask(
+        world.proxy("example.com"),
+        f"GET http://example.com/ HTTP/{version}\r\nHost: example.com\r\n\r\n".encode(),
+    )
+    final = answer.replace(b"HTTP/1.1 100 \r\n\r\n", b"")
+    if many:
+        assert final.startswith(b"HTTP/1.1 502 ")
+        assert f"more than {forward.INFORMATIONAL_MAX} informational responses".encode() in final
+    else:
+        assert final.startswith(b"HTTP/1.1 200 ")
+    assert world.verdicts() == ["allowed"]
+
+
+async def turns_while(work: Awaitable[object]) -> int:
+    """How often others get their turn while `work` is done."""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    await work
+    task.cancel()
+    return turns
+
+
+async def test_a_response_in_small_pieces_leaves_others_their_turn(world: World) -> None:
+    chunks = 5_000
+    await world.serve(
+        answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * chunks + b"0\r\n\r\n")
+    )
+    assert await turns_while(world.ask(world.proxy("example.com"), GET + b"\r\n")) >= chunks
+
+
+async def test_an_upload_in_small_pieces_leaves_others_their_turn(world: World) -> None:
+    chunks = 5_000
+    await world.serve(answer_at_end)
+    data = POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * chunks + b"0\r\n\r\n"
+    assert await turns_while(world.ask(world.proxy("example.com"), data)) >= chunks
+
+
+async def answer_at_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A host that answers when it has a whole chunked request."""
+    await reader.readuntil(b"\r\n0\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    await writer.drain()
