@@ -1,7 +1,6 @@
 """How the proxy reaches the world: names to addresses, addresses to connections, and which addresses it may reach."""
 
 import asyncio
-import concurrent.futures
 import errno
 import ipaddress
 import pathlib
@@ -9,10 +8,10 @@ import socket
 from typing import Protocol
 
 from skilljaild.egress import addresses
+from skilljaild.egress.resolver import Resolver
 
 __all__ = ["Dialler", "SystemDialler"]
 
-RESOLVERS_MAX = 4
 NONLOCAL_BIND = "/proc/sys/net/ipv{version}/ip_nonlocal_bind"
 
 
@@ -33,16 +32,11 @@ class SystemDialler:
     """The daemon's host: its resolver and its network. One for each run."""
 
     def __init__(self) -> None:
-        # A resolver cannot be interrupted. Threads of the run's own, so that a run that asks for names whose servers
-        # never answer holds up nobody but itself; they end with the object.
-        self._threads = concurrent.futures.ThreadPoolExecutor(RESOLVERS_MAX, thread_name_prefix="egress-resolver")
+        self._resolver = Resolver()
 
     async def resolve(self, host: str, port: int) -> list[str]:
         """As `Dialler.resolve`. The name is taken as absolute: the host's search domains would make another of it."""
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: socket.getaddrinfo(f"{host}.", port, type=socket.SOCK_STREAM)
-        )
-        return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+        return await self._resolver.addresses(f"{host}.", port)
 
     async def connect(self, address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """As `Dialler.connect`."""

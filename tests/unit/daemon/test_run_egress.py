@@ -241,6 +241,7 @@ async def test_no_connection_outlives_its_run_however_that_ends(
         "overdue": Outcome.WALL_TIMEOUT,
     }
     assert run.result.outcome is expected[how]
+    assert run._egress is None
     assert len(run.result.egress_decisions) == 1
     assert run.result.usage.egress_received_bytes > 1_000
     assert [task for task in asyncio.all_tasks() if task.get_name().startswith("tunnel")] == []
