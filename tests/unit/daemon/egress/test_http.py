@@ -142,6 +142,36 @@ async def test_what_a_request_may_not_ask_for(world: World, target: str, headers
     assert proxy.sent_bytes == 0
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        "http://user:Pa55w0rd/rest@api.example.com/",
+        "http://user:Pa55w0rd?rest@api.example.com/",
+        "http://user:Pa55w0rd#rest@api.example.com/",
+        "http://user:Pa55w0rd\\rest@api.example.com/",
+        "http://user:Pa55w0rd/?#rest@api.example.com",
+        "http://user:re@Pa55w0rd/rest@api.example.com/",
+        "http://user:re@Pa55w0rd?rest@api.example.com/",
+        "http://user:Pa55w0rd%40api.example.com/",
+        "http://user:Pa55w0rd%2frest%40api.example.com/",
+        "http://user:Pa55w0rd/rest%40api.example.com/",
+        "https://user:Pa55w0rd/rest@api.example.com/",
+        "https://user:re@Pa55w0rd/rest@api.example.com/",
+        "http://user:rest@api.example.com/?Pa55w0rd",
+        "http://user:rest@api.example.com?a@Pa55w0rd",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "CONNECT"])
+async def test_nothing_of_a_password_is_told_wherever_it_seems_to_end(world: World, target: str, method: str) -> None:
+    await world.serve(answer_requests)
+    for written in (target, target.partition("//")[2]):
+        answer = await world.ask(world.proxy("example.com"), f"{method} {written} HTTP/1.0\r\n\r\n".encode())
+        assert b"X-Skilljail-Refusal: " in answer
+        assert b"Pa55w0rd" not in answer
+    assert "Pa55w0rd" not in repr(world.decisions)
+    assert len(world.decisions) == 2
+
+
 GET = b"GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\n"
 POST = b"POST http://example.com/ HTTP/1.1\r\nHost: example.com\r\n"
 
