@@ -1,8 +1,10 @@
 """Plain HTTP through the proxy: every request is decided on, and written anew."""
 
 import asyncio
+import re
 import socket
 import struct
+import sys
 import tracemalloc
 from collections.abc import Awaitable
 
@@ -607,3 +609,64 @@ async def answer_at_end(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
     await reader.readuntil(b"\r\n0\r\n\r\n")
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
     await writer.drain()
+
+
+class Counting:
+    """A pattern that counts the bytes that it may look at."""
+
+    def __init__(self, pattern: re.Pattern[bytes]) -> None:
+        self._pattern = pattern
+        self.count = 0
+
+    def search(self, data: bytes, start: int = 0, end: int = sys.maxsize) -> re.Match[bytes] | None:
+        self.count += min(end, len(data)) - start
+        return self._pattern.search(data, start, end)
+
+
+async def test_a_header_is_looked_at_once_however_slowly_it_comes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patterns = {name: Counting(getattr(front, name)) for name in ("_HEAD_END", "_BARE", "_FOLDED")}
+    for name, pattern in patterns.items():
+        monkeypatch.setattr(front, name, pattern)
+    await world.serve(answer_requests)
+    script = world.connection(world.proxy("example.com"))
+    request = GET + b"X: " + b"a" * 2_000 + b"\r\n\r\n"
+    for byte in request:
+        await script.send(bytes([byte]))
+        while script.to_proxy.holds:
+            await asyncio.sleep(0)
+    assert (await script.until(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+    for pattern in patterns.values():
+        assert len(request) <= pattern.count < 10 * len(request)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"X: a\nY: b\r\n", b"X: a\rb\r\n", b"X: a\r\n b\r\n", b"X: a\r\n\tb\r\n", b"X: a\r\r\n", b"\n", b"X: a\r\n\n"],
+)
+@pytest.mark.parametrize("piece", [1, 2, 3])
+async def test_what_is_refused_in_a_header_is_so_however_it_comes(world: World, header: bytes, piece: int) -> None:
+    await world.serve(answer_requests)
+    script = world.connection(world.proxy("example.com"))
+    request = GET + header + b"\r\n"
+    for start in range(0, len(request), piece):
+        await script.send(request[start : start + piece])
+        for _ in range(20):
+            await asyncio.sleep(0)
+    assert (await script.refused()).startswith(b"HTTP/1.1 400 ")
+    assert world.verdicts() == ["protocol_invalid"]
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3])
+async def test_a_good_header_is_good_however_it_comes(world: World, piece: int) -> None:
+    await world.serve(answer_requests)
+    script = world.connection(world.proxy("example.com"))
+    request = (GET + b"X: a b\r\nY:\tc\r\n\r\n") * 2 + b"\n"
+    for start in range(0, len(request), piece):
+        await script.send(request[start : start + piece])
+        for _ in range(20):
+            await asyncio.sleep(0)
+    answer = await script.refused()
+    assert answer.count(b"HTTP/1.1 200 ") == 2
+    assert answer.count(b"HTTP/1.1 400 ") == 1
