@@ -604,6 +604,13 @@ async def test_an_upload_in_small_pieces_leaves_others_their_turn(world: World) 
     assert await turns_while(world.ask(world.proxy("example.com"), data)) >= chunks
 
 
+async def test_a_name_with_many_addresses_leaves_others_their_turn(world: World) -> None:
+    await world.serve(answer_requests)
+    world.names["example.com"][0] += [f"93.184.{number // 256}.{number % 256}" for number in range(2_000)]
+    assert await turns_while(world.ask(world.proxy("example.com"), GET + b"\r\n")) >= 2_000
+    assert world.verdicts() == ["allowed"]
+
+
 async def answer_at_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """A host that answers when it has a whole chunked request."""
     await reader.readuntil(b"\r\n0\r\n\r\n")
