@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 from hypothesis import strategies as st
-from skilljaild.egress.hello import HelloInvalid, parse_hello
+from skilljaild.egress.hello import HelloInvalid, HelloParser
 from skilljaild.egress.hosts import HostInvalid, HostPattern, covered, normalised, split_authority
 
 from .hunt import target
@@ -107,7 +107,7 @@ HELLOS = [NAMED, _hello(None), _in_records(NAMED, 100), _in_records(NAMED, len(N
 def test_a_hello_is_read_the_same_however_it_comes(data: bytes, cuts: list[int]) -> None:
     def read(data: bytes) -> object:
         try:
-            hello = parse_hello(data)
+            hello = HelloParser().feed(data)
         except HelloInvalid as error:
             assert str(error).isprintable()
             return HelloInvalid
@@ -122,5 +122,5 @@ def test_a_hello_is_read_the_same_however_it_comes(data: bytes, cuts: list[int])
 
 def test_the_hellos_start_from_good_ones() -> None:
     """The seeds are what they should be."""
-    names = [hello.server_name for hello in map(parse_hello, HELLOS) if hello is not None]
+    names = [hello.server_name for hello in (HelloParser().feed(data) for data in HELLOS) if hello is not None]
     assert names == ["api.example.com", None, "api.example.com", "api.example.com"]

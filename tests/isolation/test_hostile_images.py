@@ -12,7 +12,7 @@ import docker
 import pytest
 import skilljail
 from attack_table import Seen
-from harness import MakeSkill, on, owned_containers, running_daemon
+from harness import MakeSkill, on, owned_containers, running_daemon, wait_until
 from skilljail import Outcome
 from skilljaild import images
 
@@ -61,6 +61,12 @@ def image_with_links(api: docker.APIClient, root_folder: pathlib.Path, repositor
     api.import_image_from_file(str(changed), repository=repository, tag="x", changes=changes)
 
 
+def is_known(client: skilljail.Client) -> bool:
+    """Whether the daemon has found the image of bash by now."""
+    bash = client.capabilities().interpreter("bash")
+    return bash is not None and bash.image_digest != ""
+
+
 LOOK = """
 stat -c '%n %F %t:%T' /dev /dev/null /proc /sys
 for masked in /proc/kcore /proc/keys /proc/interrupts /sys/firmware; do
@@ -94,6 +100,7 @@ def test_links_of_an_image_in_the_place_of_the_kernels_folders_lead_nowhere(
     flags = ("--set", f"images.bash={repository}:x")
     with running_daemon(*flags) as own, skilljail.Client(own.address) as client:
         image_with_links(engine_api, root_folder, repository, links)
+        wait_until(lambda: is_known(client))
         try:
             result = client.run(make_skill({"x.sh": LOOK}), "x.sh")
         except skilljail.SkilljailError as error:
@@ -117,6 +124,7 @@ def test_a_link_of_an_image_in_the_place_of_the_work_directory_is_refused(
     flags = ("--set", f"images.bash={repository}:x")
     with running_daemon(*flags) as own, skilljail.Client(own.address) as client:
         image_with_links(engine_api, root_folder, repository, {"work": "/etc"})
+        wait_until(lambda: is_known(client))
         try:
             result = client.run(
                 make_skill({"x.sh": "while read -r line; do echo there; break; done </etc/passwd"}), "x.sh"

@@ -748,8 +748,9 @@ class RunResult(google.protobuf.message.Message):
 
     @property
     def egress_decisions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___EgressDecision]:
-        """What was decided on the script's connections, in order; at most 1,000, then
-        RunResult.egress_decisions_omitted counts on.
+        """What was decided on the script's connections, in order: the first
+        ones, at most 1,000, and fewer where they are long (about 200 of usual
+        length); then RunResult.egress_decisions_omitted counts on.
         """
 
     def __init__(

@@ -8,7 +8,7 @@ from skilljaild.egress.decision import EgressRefusal, Refused
 from skilljaild.egress.doorkeeper import Doorkeeper
 from skilljaild.egress.forward import Back, BackFailed, forward
 from skilljaild.egress.front import Front, MessageInvalid
-from skilljaild.egress.hello import ClientHello, HelloInvalid, parse_hello
+from skilljaild.egress.hello import ClientHello, HelloInvalid, HelloParser
 from skilljaild.egress.hosts import HostInvalid, normalised
 from skilljaild.egress.relay import relay
 from skilljaild.egress.target import Target, absolute_target, connect_target, origin_target
@@ -169,28 +169,31 @@ class Connection:
 
         Until then nothing of it reaches the host. Raises Refused.
         """
+        parser = HelloParser()
+        seen = bytearray()
         try:
             async with asyncio.timeout(FIRST_BYTES_SECONDS):
-                while not (data and self._is_known(data, target)):
+                piece = data
+                while not (piece and self._is_known(parser, piece, target, first=not seen)):
+                    seen += piece
                     piece = await self._tunnel.read()
-                    if not piece and not data:
+                    if not piece and not seen:
                         return b""
                     if not piece:
                         raise self._protocol_invalid("the connection ended in a ClientHello", self._upstream)
-                    data += piece
         except HelloInvalid as error:
             raise self._protocol_invalid(str(error), self._upstream) from error
         except TimeoutError as error:
             why = f"neither a ClientHello nor an HTTP request came within {FIRST_BYTES_SECONDS:.0f} seconds"
             raise self._protocol_invalid(why, self._upstream) from error
-        return data
+        return bytes(seen + piece)
 
-    def _is_known(self, data: bytes, target: Target) -> bool:
-        if data[0] != TLS_HANDSHAKE:
-            if not chr(data[0]).isalpha():
+    def _is_known(self, parser: HelloParser, piece: bytes, target: Target, *, first: bool) -> bool:
+        if first and piece[0] != TLS_HANDSHAKE:
+            if not chr(piece[0]).isalpha():
                 raise HelloInvalid("what came is neither TLS nor HTTP/1")
             return True
-        hello = parse_hello(data)
+        hello = parser.feed(piece)
         if hello is not None:
             self._check_hello(hello, target)
         return hello is not None

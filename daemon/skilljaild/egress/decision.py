@@ -46,10 +46,11 @@ class EgressDecision:
 def printable_host(text: str) -> str:
     """What was asked for as a host, fit for a decision: ASCII, printable, at most 253 characters.
 
-    Neither a path nor user information is left: both may be secret.
+    `text`: with all that follows, up to the end of the target. Neither a path nor user information is left: both may
+    be secret.
     """
-    host = re.split(r"[/?#\\]", text, maxsplit=1)[0]
-    if "@" in text and "@" not in host:
+    host, *behind = re.split(r"[/?#\\]", text, maxsplit=1)
+    if "%40" in text or any("@" in one for one in behind):
         return ""  # a password may hold a slash, so this may be half of one
     host = host.rpartition("@")[2][:HOST_LENGTH_MAX]
     return host.encode("ascii", "backslashreplace").decode().translate(_PRINTABLE)[:HOST_LENGTH_MAX]

@@ -13,6 +13,8 @@ from skilljaild.egress.upstream import Upstream
 __all__ = ["Back", "BackFailed", "forward", "plain_errors"]
 
 HEAD_BYTES_MAX = 64 * 1024
+INFORMATIONAL_MAX = 16
+"""1xx responses to one request. Servers send one or two."""
 
 HOP_BY_HOP = frozenset(
     {
@@ -103,13 +105,18 @@ async def _upload(front: Front, back: Back) -> None:
     with contextlib.suppress(OSError):
         while piece := await front.body():
             await back.send(h11.Data(data=piece))
+            await asyncio.sleep(0)  # many small pieces can be there at once: others get their turn
         await back.send(h11.EndOfMessage())
 
 
 async def _download(front: Front, back: Back) -> None:
+    informational = 0
     while True:
         event = await back.next()
         if isinstance(event, h11.InformationalResponse):
+            informational += 1
+            if informational > INFORMATIONAL_MAX:
+                raise BackFailed(f"the host sent more than {INFORMATIONAL_MAX} informational responses.")
             if front.takes_informational:
                 await front.send(h11.InformationalResponse(status_code=event.status_code, headers=_passed_on(event)))
         elif isinstance(event, h11.Response):
@@ -121,6 +128,7 @@ async def _download(front: Front, back: Back) -> None:
         else:
             await front.send(h11.EndOfMessage())
             return
+        await asyncio.sleep(0)  # as in an upload
 
 
 def _passed_on(message: h11.Request | h11.InformationalResponse | h11.Response) -> list[tuple[bytes, bytes]]:

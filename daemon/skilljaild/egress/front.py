@@ -51,8 +51,11 @@ class Front:
         return request
 
     async def _head(self) -> h11.Request:
+        checked = 0
         while True:
-            _check_lines(self.unread)
+            data = self.unread
+            _check_lines(data, checked)
+            checked = len(data)
             event = self._next()
             if isinstance(event, h11.Request):
                 return event
@@ -128,15 +131,19 @@ class Front:
         return False
 
 
-def _check_lines(data: bytes) -> None:
-    """Refuses what h11 forgives in a header, of which `data` may be the beginning only. Raises MessageInvalid."""
-    end = _HEAD_END.search(data)
-    head = data[: end.end()] if end else data
-    if len(head) > HEAD_BYTES_MAX:
+def _check_lines(data: bytes, checked: int) -> None:
+    """Refuses what h11 forgives in a header, of which `data` may be the beginning only. Raises MessageInvalid.
+
+    `checked`: how many of the bytes were looked at before, without reaching the header's end.
+    """
+    start = max(checked - 2, 0)  # what is looked for is at most three bytes long
+    end = _HEAD_END.search(data, start)
+    length = end.end() if end else len(data)
+    if length > HEAD_BYTES_MAX:
         raise MessageInvalid(f"the header has more than {HEAD_BYTES_MAX:,} bytes")
-    if _BARE.search(head):
+    if _BARE.search(data, start, length):
         raise MessageInvalid("a line of the header does not end with CR LF")
-    if _FOLDED.search(head):
+    if _FOLDED.search(data, start, length):
         raise MessageInvalid("a line of the header is folded")
 
 

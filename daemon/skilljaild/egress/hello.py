@@ -6,12 +6,12 @@ read in another way than this parser must not get to it.
 
 import dataclasses
 
-__all__ = ["ClientHello", "HelloInvalid", "parse_hello"]
+__all__ = ["ClientHello", "HelloInvalid", "HelloParser"]
 
 RECORD_HANDSHAKE = 22
 RECORD_BYTES_MAX = 16_384
 RECORDS_MAX = 64
-"""Clients use one or two. A record costs work each time that more bytes come."""
+"""Clients use one or two."""
 HANDSHAKE_CLIENT_HELLO = 1
 HELLO_BYTES_MAX = 64 * 1024
 """Those with post-quantum keys have about 1.8 KiB, those with session tickets may have several more."""
@@ -31,38 +31,50 @@ class ClientHello:
     encrypted: bool
 
 
-def parse_hello(data: bytes) -> ClientHello | None:
-    """The ClientHello at the beginning of a connection; None while more bytes are needed. Raises HelloInvalid."""
-    message = bytearray()
-    position = 0
-    for _ in range(RECORDS_MAX):
-        if position >= len(data):
-            return None
-        header = data[position : position + 5]
-        _check_record(header)
-        if len(header) < 5:
-            return None
-        length = int.from_bytes(header[3:5])
-        if not 1 <= length <= RECORD_BYTES_MAX:
-            raise HelloInvalid(f"a TLS record of {length:,} bytes")
-        position += 5
-        piece = data[position : position + length]
-        message += piece
-        position += length
-        expected = _expected(message)
-        if len(message) > expected:
-            raise HelloInvalid("a TLS record with more in it than the ClientHello")
-        if len(message) == expected:
-            return _parse_message(bytes(message[4:]))
-    raise HelloInvalid(f"a ClientHello in more than {RECORDS_MAX} TLS records")
+class HelloParser:
+    """Takes the beginning of a connection as it comes. Each record is looked into once, when it is whole."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        """What came and was not looked into yet."""
+        self._message = bytearray()
+        self._records = 0
+
+    def feed(self, data: bytes) -> ClientHello | None:
+        """The ClientHello; None while more bytes are needed. Raises HelloInvalid.
+
+        Not to be fed again after the ClientHello.
+        """
+        self._data += data
+        while self._data:
+            length = _record_length(self._data[:5])
+            if length is None or len(self._data) < 5 + length:
+                return None
+            self._message += self._data[5 : 5 + length]
+            del self._data[: 5 + length]
+            self._records += 1
+            expected = _expected(self._message)
+            if len(self._message) > expected:
+                raise HelloInvalid("a TLS record with more in it than the ClientHello")
+            if len(self._message) == expected:
+                return _parse_message(bytes(self._message[4:]))
+            if self._records == RECORDS_MAX:
+                raise HelloInvalid(f"a ClientHello in more than {RECORDS_MAX} TLS records")
+        return None
 
 
-def _check_record(header: bytes) -> None:
-    """Also of a header that is not whole yet."""
+def _record_length(header: bytearray) -> int | None:
+    """Length of what a record holds; None while its header is not whole. It is checked as far as it is there."""
     if header[0] != RECORD_HANDSHAKE or (len(header) > 1 and header[1] != 3):
         raise HelloInvalid("not a TLS handshake")
     if len(header) > 2 and header[2] > 4:
         raise HelloInvalid("an unknown version of TLS")
+    if len(header) < 5:
+        return None
+    length = int.from_bytes(header[3:5])
+    if not 1 <= length <= RECORD_BYTES_MAX:
+        raise HelloInvalid(f"a TLS record of {length:,} bytes")
+    return length
 
 
 def _expected(message: bytearray) -> int:

@@ -36,7 +36,7 @@ class Target:
 def connect_target(request: h11.Request) -> Target:
     """What a CONNECT asks for. Raises Refused."""
     text = request.target.decode("ascii")
-    host, port = _authority(text)
+    host, port = _authority(text, text)
     if port is None:
         raise Refused(
             EgressRefusal.PROTOCOL_INVALID, host, 0, "CONNECT names no port; write it behind the host, as host:443."
@@ -72,7 +72,7 @@ def absolute_target(request: h11.Request) -> Target:
         raise Refused(
             EgressRefusal.HOST_INVALID, shown, 0, "the URL holds a backslash or a fragment (#); leave it out."
         )
-    host, port = _authority(found[1])
+    host, port = _authority(found[1], text[scheme.end() :])
     path = found[2]
     if not path.startswith("/"):
         path = "*" if request.method == b"OPTIONS" and not path else f"/{path}"
@@ -99,11 +99,12 @@ def origin_target(request: h11.Request, host: str, port: int) -> Target:
     return target
 
 
-def _authority(text: str) -> tuple[str, int | None]:
+def _authority(text: str, whole: str) -> tuple[str, int | None]:
+    """`whole`: the authority with all that follows it."""
     try:
         return split_authority(text)
     except HostInvalid as error:
-        raise Refused(EgressRefusal.HOST_INVALID, printable_host(text), 0, f"{error}.") from error
+        raise Refused(EgressRefusal.HOST_INVALID, printable_host(whole), 0, f"{error}.") from error
 
 
 def _check_host(request: h11.Request, target: Target, *, without: int, cut: bool = False) -> None:

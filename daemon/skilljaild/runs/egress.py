@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import sys
 from collections.abc import AsyncIterator
 
 from skilljaild.egress.decision import EgressDecision
@@ -17,12 +18,14 @@ from skilljaild.secrets.mask_decision import DecisionMask
 
 __all__ = ["RunEgress"]
 
-DECISIONS_MAX = 1_000
-"""Decisions that are kept; `RunResult.egress_decisions` promises no more."""
-DECISIONS_BYTES = 256 * 1024
-"""And no more than so many bytes of them: a finished run is remembered for long."""
-DECISION_BYTES = 128
-"""What one takes besides its texts, about."""
+DECISIONS_BYTES = 100 * 1024
+"""What the decisions that are kept may take in memory: about 200, with messages of usual length.
+
+A finished run is remembered for long: 1,000 of them with as many decisions as there is room for take 100 MB.
+`RunResult.egress_decisions` promises no more than 1,000.
+"""
+DECISION_BYTES = 200
+"""What one takes besides its texts, measured, rounded up."""
 
 
 class RunEgress:
@@ -72,9 +75,9 @@ class RunEgress:
         """Keeps a decision and tells the caller, in the same order. The connection waits for a caller who is slow."""
         if self._mask is not None:
             decision = self._mask.masked(decision)
-        size = DECISION_BYTES + sum(len(text.encode()) for text in (decision.host, decision.address, decision.message))
+        size = DECISION_BYTES + sum(map(sys.getsizeof, (decision.host, decision.address, decision.message)))
         # Once one is left out all others are: what is kept is the beginning, without a gap.
-        if self._omitted or len(self._decisions) == DECISIONS_MAX or self._bytes + size > DECISIONS_BYTES:
+        if self._omitted or self._bytes + size > DECISIONS_BYTES:
             self._omitted += 1
         else:
             self._bytes += size

@@ -145,7 +145,10 @@ class Run:
         finally:
             self._context.admission.release(self._ticket)
         result = dataclasses.replace(result, phases=self._phases)
-        self._finish(result if self._egress is None else self._egress.told_in(result))
+        if self._egress is not None:
+            result = self._egress.told_in(result)
+            self._egress = None  # the run is remembered for long
+        self._finish(result)
         await self.events.close(None if self.refusal else Finished(self.result or result))
 
     def _faulty(self, error: Exception) -> RunResult:

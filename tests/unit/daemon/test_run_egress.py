@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import pathlib
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from skilljail_init import frames
 from skilljail_init.frames import FrameType, encode_tunnel
 from skilljaild.bundles.store import BlobStore
-from skilljaild.egress.decision import EgressDecision, EgressRefusal
+from skilljaild.egress.decision import EgressDecision, EgressRefusal, Refused
 from skilljaild.egress.dialler import SystemDialler
 from skilljaild.egress.hosts import HostPattern
 from skilljaild.engines.base import Image
@@ -241,6 +242,7 @@ async def test_no_connection_outlives_its_run_however_that_ends(
         "overdue": Outcome.WALL_TIMEOUT,
     }
     assert run.result.outcome is expected[how]
+    assert run._egress is None
     assert len(run.result.egress_decisions) == 1
     assert run.result.usage.egress_received_bytes > 1_000
     assert [task for task in asyncio.all_tasks() if task.get_name().startswith("tunnel")] == []
@@ -266,19 +268,30 @@ async def tell(one: RunEgress, *decisions: EgressDecision) -> None:
         await one._decided(each)
 
 
-@pytest.mark.parametrize("message", ["no", "x" * 3_000])
-async def test_at_most_a_thousand_decisions_are_kept_and_the_others_counted(message: str) -> None:
+@pytest.mark.parametrize(("why", "least", "most"), [("no.", 200, 300), ("x" * 100, 150, 250), ("x" * 3_000, 20, 50)])
+async def test_decisions_are_kept_as_far_as_there_is_room_and_the_others_counted(
+    why: str, least: int, most: int
+) -> None:
     events = EventPipe()
     await events.abandon()
     one = egress(events)
-    decisions = [decision(number, message) for number in range(module.DECISIONS_MAX + 500)]
-    await tell(one, *decisions)
-    result = one.told_in(RunResult(Outcome.EXITED, "m"))
+    hosts = [f"h{number}.example.com" for number in range(1_500)]
+    await tell(egress(events), decision())  # whatever is made once
+    tracemalloc.start()
+    try:
+        for number in range(len(hosts)):
+            # As the daemon makes them: they share nothing.
+            host = f"h{number}.example.com"
+            await tell(one, Refused(EgressRefusal.HOST_NOT_ALLOWED, host, 1_000 + number, why).decision())
+        result = one.told_in(RunResult(Outcome.EXITED, "m"))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
     kept = len(result.egress_decisions)
-    assert list(result.egress_decisions) == decisions[:kept]
-    assert result.egress_decisions_omitted == len(decisions) - kept
-    assert sum(len(each.message) for each in result.egress_decisions) <= module.DECISIONS_BYTES
-    assert kept == module.DECISIONS_MAX if message == "no" else 50 < kept < 100
+    assert [each.host for each in result.egress_decisions] == hosts[:kept]
+    assert result.egress_decisions_omitted == len(hosts) - kept
+    assert least < kept < most
+    assert held < module.DECISIONS_BYTES + 10 * 1024
 
 
 async def test_a_caller_that_does_not_read_holds_the_connections_up() -> None:

@@ -1,12 +1,16 @@
 """Only public addresses are dialled."""
 
+import asyncio
+import contextlib
+import errno
 import ipaddress
+import pathlib
 import socket
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skilljaild.egress import addresses
+from skilljaild.egress import addresses, dialler
 from skilljaild.egress.addresses import is_public
 from skilljaild.egress.dialler import SystemDialler
 
@@ -135,6 +139,51 @@ def test_the_hosts_own_addresses_are_not_public(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(addresses, "is_public", lambda _: True)
     assert not SystemDialler().is_public("127.0.0.1")
     assert SystemDialler().is_public("192.0.2.1")
+
+
+def test_a_host_has_more_addresses_than_those_that_it_sends_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To 127.0.0.2 a host sends from 127.0.0.1, as it does to every address that is not its first one."""
+    monkeypatch.setattr(addresses, "is_public", lambda _: True)
+    assert not SystemDialler().is_public("127.0.0.2")
+
+
+def test_where_every_address_can_be_bound_not_all_are_the_hosts_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setattr(addresses, "is_public", lambda _: True)
+    setting = tmp_path / "ip_nonlocal_bind"
+    monkeypatch.setattr(dialler, "NONLOCAL_BIND", str(setting))
+    for text, public in (("0\n", False), ("1\n", True)):
+        setting.write_text(text)
+        assert SystemDialler().is_public("127.0.0.2") is public
+        assert not SystemDialler().is_public("127.0.0.1")
+        assert SystemDialler().is_public("192.0.2.1")
+
+
+def test_an_address_that_cannot_be_looked_into_is_not_public(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(addresses, "is_public", lambda _: True)
+    monkeypatch.setattr(socket, "socket", none_left)
+    assert not SystemDialler().is_public("192.0.2.1")
+
+
+async def test_a_connection_of_the_host_to_itself_is_dropped() -> None:
+    closed = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            await reader.read()
+        writer.close()
+        closed.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    with pytest.raises(ConnectionRefusedError):
+        await SystemDialler().connect("127.0.0.1", server.sockets[0].getsockname()[1])
+    async with asyncio.timeout(20):
+        await closed.wait()
+    server.close()
 
 
 async def test_the_dialler_dials_addresses_and_never_names() -> None:

@@ -8,7 +8,13 @@ import struct
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from skilljaild.egress.hello import HELLO_BYTES_MAX, RECORDS_MAX, ClientHello, HelloInvalid, parse_hello
+from skilljaild.egress import hello as module
+from skilljaild.egress.hello import HELLO_BYTES_MAX, RECORDS_MAX, ClientHello, HelloInvalid, HelloParser
+
+
+def parse_hello(data: bytes) -> ClientHello | None:
+    """What comes out when all comes at once."""
+    return HelloParser().feed(data)
 
 
 def real_hello(name: str | None, **options: object) -> bytes:
@@ -169,3 +175,41 @@ def test_however_it_is_cut_into_records_the_same_comes_out(cuts: list[int]) -> N
     bounds = [0, *sorted({cut for cut in cuts if cut < len(message)}), len(message)]
     data = b"".join(records(message[start:end]) for start, end in itertools.pairwise(bounds))
     assert parse_hello(data) == ClientHello("example.com", encrypted=False)
+
+
+@given(st.lists(st.integers(1, len(GOOD) - 1), max_size=8))
+def test_however_it_comes_the_same_comes_out(cuts: list[int]) -> None:
+    bounds = [0, *sorted(set(cuts)), len(GOOD)]
+    parser = HelloParser()
+    *early, last = (parser.feed(GOOD[start:end]) for start, end in itertools.pairwise(bounds))
+    assert early == [None] * len(early)
+    assert last == ClientHello("example.com", encrypted=False)
+
+
+def test_a_record_is_not_taken_for_whole_before_it_is() -> None:
+    """It announces one byte more than the ClientHello."""
+    data = records(GOOD[5:] + b"x")
+    parser = HelloParser()
+    assert parser.feed(data[:-1]) is None
+    with pytest.raises(HelloInvalid):
+        parser.feed(data[-1:])
+
+
+def test_each_record_is_looked_into_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slowly it comes."""
+    looked = 0
+    real = module._expected
+
+    def expected(message: bytearray) -> int:
+        nonlocal looked
+        looked += 1
+        return real(message)
+
+    monkeypatch.setattr(module, "_expected", expected)
+    padding = struct.pack(">H", 21) + vector(2, bytes(2_000))
+    data = records(handshake(made_hello(padding + name_extension(b"example.com"))), 50)
+    parser = HelloParser()
+    found = [parser.feed(data[position : position + 1]) for position in range(len(data))]
+    assert found[-1] == ClientHello("example.com", encrypted=False)
+    assert found.count(None) == len(found) - 1
+    assert looked <= RECORDS_MAX

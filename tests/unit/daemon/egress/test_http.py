@@ -1,12 +1,15 @@
 """Plain HTTP through the proxy: every request is decided on, and written anew."""
 
 import asyncio
+import re
 import socket
 import struct
+import sys
 import tracemalloc
+from collections.abc import Awaitable
 
 import pytest
-from skilljaild.egress import TunnelClosed, front
+from skilljaild.egress import TunnelClosed, forward, front
 
 from .world import PUBLIC_TWO, SECONDS, World, answer_requests, silence
 
@@ -139,6 +142,36 @@ async def test_what_a_request_may_not_ask_for(world: World, target: str, headers
     assert b"password" not in answer
     assert world.resolved == []
     assert proxy.sent_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "http://user:Pa55w0rd/rest@api.example.com/",
+        "http://user:Pa55w0rd?rest@api.example.com/",
+        "http://user:Pa55w0rd#rest@api.example.com/",
+        "http://user:Pa55w0rd\\rest@api.example.com/",
+        "http://user:Pa55w0rd/?#rest@api.example.com",
+        "http://user:re@Pa55w0rd/rest@api.example.com/",
+        "http://user:re@Pa55w0rd?rest@api.example.com/",
+        "http://user:Pa55w0rd%40api.example.com/",
+        "http://user:Pa55w0rd%2frest%40api.example.com/",
+        "http://user:Pa55w0rd/rest%40api.example.com/",
+        "https://user:Pa55w0rd/rest@api.example.com/",
+        "https://user:re@Pa55w0rd/rest@api.example.com/",
+        "http://user:rest@api.example.com/?Pa55w0rd",
+        "http://user:rest@api.example.com?a@Pa55w0rd",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "CONNECT"])
+async def test_nothing_of_a_password_is_told_wherever_it_seems_to_end(world: World, target: str, method: str) -> None:
+    await world.serve(answer_requests)
+    for written in (target, target.partition("//")[2]):
+        answer = await world.ask(world.proxy("example.com"), f"{method} {written} HTTP/1.0\r\n\r\n".encode())
+        assert b"X-Skilljail-Refusal: " in answer
+        assert b"Pa55w0rd" not in answer
+    assert "Pa55w0rd" not in repr(world.decisions)
+    assert len(world.decisions) == 2
 
 
 GET = b"GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\n"
@@ -518,3 +551,129 @@ async def test_http_1_0_gets_no_informational_response(world: World) -> None:
     answer = await world.ask(world.proxy("example.com"), GET.replace(b"HTTP/1.1", b"HTTP/1.0") + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
     assert answer.endswith(b"\r\n\r\nok")
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("many", [False, True])
+async def test_a_host_that_sends_informational_responses_on_and_on_is_cut(
+    world: World, version: str, *, many: bool
+) -> None:
+    count = forward.INFORMATIONAL_MAX + many
+    await world.serve(answers(b"HTTP/1.1 100 \r\n\r\n" * count + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"))
+    answer = await world.ask(
+        world.proxy("example.com"),
+        f"GET http://example.com/ HTTP/{version}\r\nHost: example.com\r\n\r\n".encode(),
+    )
+    final = answer.replace(b"HTTP/1.1 100 \r\n\r\n", b"")
+    if many:
+        assert final.startswith(b"HTTP/1.1 502 ")
+        assert f"more than {forward.INFORMATIONAL_MAX} informational responses".encode() in final
+    else:
+        assert final.startswith(b"HTTP/1.1 200 ")
+    assert world.verdicts() == ["allowed"]
+
+
+async def turns_while(work: Awaitable[object]) -> int:
+    """How often others get their turn while `work` is done."""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    await work
+    task.cancel()
+    return turns
+
+
+async def test_a_response_in_small_pieces_leaves_others_their_turn(world: World) -> None:
+    chunks = 5_000
+    await world.serve(
+        answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * chunks + b"0\r\n\r\n")
+    )
+    assert await turns_while(world.ask(world.proxy("example.com"), GET + b"\r\n")) >= chunks
+
+
+async def test_an_upload_in_small_pieces_leaves_others_their_turn(world: World) -> None:
+    chunks = 5_000
+    await world.serve(answer_at_end)
+    data = POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * chunks + b"0\r\n\r\n"
+    assert await turns_while(world.ask(world.proxy("example.com"), data)) >= chunks
+
+
+async def test_a_name_with_many_addresses_leaves_others_their_turn(world: World) -> None:
+    await world.serve(answer_requests)
+    world.names["example.com"][0] += [f"93.184.{number // 256}.{number % 256}" for number in range(2_000)]
+    assert await turns_while(world.ask(world.proxy("example.com"), GET + b"\r\n")) >= 2_000
+    assert world.verdicts() == ["allowed"]
+
+
+async def answer_at_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A host that answers when it has a whole chunked request."""
+    await reader.readuntil(b"\r\n0\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    await writer.drain()
+
+
+class Counting:
+    """A pattern that counts the bytes that it may look at."""
+
+    def __init__(self, pattern: re.Pattern[bytes]) -> None:
+        self._pattern = pattern
+        self.count = 0
+
+    def search(self, data: bytes, start: int = 0, end: int = sys.maxsize) -> re.Match[bytes] | None:
+        self.count += min(end, len(data)) - start
+        return self._pattern.search(data, start, end)
+
+
+async def test_a_header_is_looked_at_once_however_slowly_it_comes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patterns = {name: Counting(getattr(front, name)) for name in ("_HEAD_END", "_BARE", "_FOLDED")}
+    for name, pattern in patterns.items():
+        monkeypatch.setattr(front, name, pattern)
+    await world.serve(answer_requests)
+    script = world.connection(world.proxy("example.com"))
+    request = GET + b"X: " + b"a" * 2_000 + b"\r\n\r\n"
+    for byte in request:
+        await script.send(bytes([byte]))
+        while script.to_proxy.holds:
+            await asyncio.sleep(0)
+    assert (await script.until(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+    for pattern in patterns.values():
+        assert len(request) <= pattern.count < 10 * len(request)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"X: a\nY: b\r\n", b"X: a\rb\r\n", b"X: a\r\n b\r\n", b"X: a\r\n\tb\r\n", b"X: a\r\r\n", b"\n", b"X: a\r\n\n"],
+)
+@pytest.mark.parametrize("piece", [1, 2, 3])
+async def test_what_is_refused_in_a_header_is_so_however_it_comes(world: World, header: bytes, piece: int) -> None:
+    await world.serve(answer_requests)
+    script = world.connection(world.proxy("example.com"))
+    request = GET + header + b"\r\n"
+    for start in range(0, len(request), piece):
+        await script.send(request[start : start + piece])
+        for _ in range(20):
+            await asyncio.sleep(0)
+    assert (await script.refused()).startswith(b"HTTP/1.1 400 ")
+    assert world.verdicts() == ["protocol_invalid"]
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3])
+async def test_a_good_header_is_good_however_it_comes(world: World, piece: int) -> None:
+    await world.serve(answer_requests)
+    script = world.connection(world.proxy("example.com"))
+    request = (GET + b"X: a b\r\nY:\tc\r\n\r\n") * 2 + b"\n"
+    for start in range(0, len(request), piece):
+        await script.send(request[start : start + piece])
+        for _ in range(20):
+            await asyncio.sleep(0)
+    answer = await script.refused()
+    assert answer.count(b"HTTP/1.1 200 ") == 2
+    assert answer.count(b"HTTP/1.1 400 ") == 1

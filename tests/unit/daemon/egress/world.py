@@ -36,6 +36,11 @@ class Pipe:
             self._data += data
             self._changed.notify_all()
 
+    @property
+    def holds(self) -> int:
+        """Bytes that were not read yet."""
+        return len(self._data)
+
     async def end(self) -> None:
         async with self._changed:
             self._ended = True
