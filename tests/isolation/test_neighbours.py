@@ -217,3 +217,29 @@ def _memory_bytes(daemon: Daemon) -> int:
     """The most memory that a daemon's process ever had."""
     status = pathlib.Path(f"/proc/{daemon.process.pid}/status").read_text()
     return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
+
+
+@pytest.mark.attack(110, "sync, syncfs, fsync, fdatasync without end", expected="done, and nothing reaches a disk")
+def test_no_call_makes_the_hosts_disks_write_out(attacks: Attacks, seen: Seen) -> None:
+    """Who waits for a disk waits for what others make it flush."""
+    before = _flushes()
+    found = attacks.report("""
+import json, os
+from attempt import attempt
+fd = os.open("/", os.O_RDONLY)
+calls = {"sync": os.sync, "fsync": lambda: os.fsync(fd), "fdatasync": lambda: os.fdatasync(fd)}
+answers = {name: attempt(act) for name, act in calls.items()}
+for _ in range(20_000): os.fsync(fd)
+print(json.dumps(answers))
+""")
+    assert found == dict.fromkeys(("sync", "fsync", "fdatasync"), "done None")
+    flushed = _flushes() - before
+    reaches = on(runc=False, gvisor=True, why="fsync of a file of the image goes on to the host there")
+    assert reaches or flushed < 10_000  # others use the disk, too
+    seen("done", f"{flushed} flushes")
+
+
+def _flushes() -> int:
+    """Flushes of all disks of this host so far (Documentation/admin-guide/iostats.rst, field 16)."""
+    lines = [line.split() for line in pathlib.Path("/proc/diskstats").read_text().splitlines()]
+    return sum(int(words[18]) for words in lines if len(words) > 18)
