@@ -3,6 +3,7 @@
 import dataclasses
 import time
 
+from skilljaild import images as own_images
 from skilljaild.config import ImagesConfig
 from skilljaild.engines.base import Engine, EngineError, EngineUnavailable, Image, ImageMissing
 from skilljaild.errors import Reason, Refusal
@@ -49,7 +50,9 @@ class Catalogue:
         try:
             image = await self._engine.image(reference)
         except ImageMissing:
-            fault = f"there is no image {reference} on the engine; build it with `skilljail images build {interpreter}`"
+            own = reference == own_images.reference(interpreter)
+            mend = f"build it with `skilljail images build {interpreter}`" if own else f"correct images.{interpreter}"
+            fault = f"there is no image {reference} on the engine; {mend}"
             return CatalogueEntry(reference, None, fault)
         except EngineUnavailable as error:
             raise Refusal(Reason.ENGINE_UNAVAILABLE, str(error), retry_seconds=5) from error

@@ -17,6 +17,7 @@ from skilljaild.engines.docker import DockerEngine
 from skilljaild.engines.floor import container_floor
 from skilljaild.errors import Refusal
 from skilljaild.instance import instance
+from skilljaild.interpreters import INTERPRETERS
 from skilljaild.posture.examiner import Examiner
 from skilljaild.posture.posture import Demands, Posture
 from skilljaild.posture.self_test import SelfTest
@@ -59,6 +60,8 @@ async def serve(config: Config) -> None:
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold secrets that are on their way
     secrets = SecretKeeper(config.secrets)
+    for name, file in secrets.absent.items():
+        log.warning("secret is not there yet", secret=name, file=file)
     stop = _stop_signal()
     container_floor()  # a broken floor stops the daemon here, not the first run
     with instance(config.state_directory) as owner:
@@ -126,6 +129,7 @@ def _tell(posture: Posture) -> None:
         cgroup=report.cgroup_version,
         passed=[test.interpreter for test in posture.images if test.passed],
         failed=[test.interpreter for test in posture.images if not test.passed],
+        missing=[name for name in INTERPRETERS if name not in {test.interpreter for test in posture.images}],
     )
     for finding in posture.findings:
         log.warning("posture", severity=finding.severity.name, finding=finding.text)

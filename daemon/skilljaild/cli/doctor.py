@@ -132,9 +132,11 @@ def _secrets(config: Config) -> list[Line]:
     if not config.secrets:
         return []
     try:
-        SecretKeeper(config.secrets)
+        keeper = SecretKeeper(config.secrets)
     except SecretsError as error:
         return [Line("missing", "secrets", str(error))]
+    if keeper.absent:
+        return [Line("warning", "secrets", f"{name}: {file} is not there yet") for name, file in keeper.absent.items()]
     return [Line("ok", "secrets", f"{len(config.secrets)}, and nothing is wrong with their sources")]
 
 

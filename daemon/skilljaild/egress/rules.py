@@ -32,13 +32,13 @@ class EgressRules:
             ports = ", ".join(str(one) for one in sorted(frozenset[int]().union(*(one.ports for one in known))))
             return (
                 EgressRefusal.PORT_NOT_ALLOWED,
-                f"this run may reach the host on port {ports} only. Ask for {host}:{port} in allowed_hosts, or "
-                "have the operator add it.",
+                f"this run may reach the host on port {ports} only. Ask for {host}:{port} in allowed_hosts; "
+                "the operator has to grant it, too.",
             )
         return (
             EgressRefusal.HOST_NOT_ALLOWED,
-            f"the host is not on this run's allowlist ({self._shown()}). Ask for it in allowed_hosts, or have the "
-            "operator add it.",
+            f"the host is not on this run's allowlist ({self._shown()}). Ask for it in allowed_hosts; the "
+            "operator has to grant it, too.",
         )
 
     def _shown(self) -> str:

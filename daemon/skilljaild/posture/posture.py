@@ -18,7 +18,7 @@ MEND = (
 )
 LEVEL_MEND = (
     "name a runtime that gives it in engine.runtime (runsc for gvisor, Kata Containers for vm), or lower "
-    "isolation.minimum"
+    "isolation.minimum; docs/gvisor.md tells how runsc is added to an engine"
 )
 
 

@@ -5,6 +5,7 @@ import concurrent.futures
 import dataclasses
 import json
 import os
+import pathlib
 import time
 from collections.abc import Iterable, Mapping
 
@@ -59,11 +60,13 @@ class SecretKeeper:
             for name, secret in self._secrets.items()
             if secret.environment is not None
         }
+        self.absent: dict[str, str] = {}
+        """Files that are not there, by the name of their secret. They may come: what writes them may be starting."""
         for name, secret in self._secrets.items():
             if secret.environment is not None:
                 os.environ.pop(secret.environment, None)
-            if secret.file is not None:
-                _check_at_start(name, secret)
+            if secret.file is not None and not _is_there(name, secret.file):
+                self.absent[name] = str(secret.file)
         self._readers = concurrent.futures.ThreadPoolExecutor(READERS_MAX, "secrets")
 
     def check(self, names: Iterable[str], grantee: Grantee) -> None:
@@ -129,15 +132,15 @@ def _of_environment(name: str, variable: str) -> pydantic.SecretStr:
         raise SecretsError(f"secrets.{name}: {variable}: {error}") from None
 
 
-def _check_at_start(name: str, secret: SecretConfig) -> None:
-    assert secret.file is not None  # noqa: S101  the caller has looked
+def _is_there(name: str, file: pathlib.Path) -> bool:
+    """Whether a file is there. Raises SecretsError for one that cannot be a secret's."""
     try:
-        check_file(secret.file)
+        check_file(file)
     except FileNotFoundError:
-        # It may come later: what writes it may itself be starting.
-        log.warning("secret is not there yet", secret=name, file=str(secret.file))
+        return False
     except SourceError as error:
         raise SecretsError(f"secrets.{name}: {error}") from None
+    return True
 
 
 def _not_granted(name: str, grantee: Grantee) -> Refusal:

@@ -316,6 +316,9 @@ def test_the_doctor_looks_at_tls_files_and_secrets_as_serve_does(
         f"MISS  TLS: tls.key_file: {server.key} holds no private key as PEM",
         "ok    secrets: 1, and nothing is wrong with their sources",
     ]
+    secret.unlink()
+    seen = Seen(capsys, monkeypatch, tmp_path, FakeEngine(probed()), "--config", str(config))
+    assert seen.lines[3] == f"warn  secrets: it: {secret} is not there yet"
     assert "canary" not in "".join(seen.lines)
 
 

@@ -218,7 +218,7 @@ async def test_a_refusal_says_what_was_refused_why_and_the_mend(world: World) ->
     answer, _ = await refusal(world, "CONNECT evil.example:443 HTTP/1.0\r\n\r\n", "api.example.com")
     assert answer.endswith(
         b"\r\n\r\nskilljail: the connection to evil.example:443 was refused: the host is not on this run's allowlist "
-        b"(api.example.com). Ask for it in allowed_hosts, or have the operator add it.\n"
+        b"(api.example.com). Ask for it in allowed_hosts; the operator has to grant it, too.\n"
     )
 
 
