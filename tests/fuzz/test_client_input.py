@@ -16,13 +16,13 @@ from skilljail._errors import ArtifactRefused
 from skilljail._output_directory import OutputDirectory
 from skilljail._status import error_from_rpc
 from skilljail._transcript import Transcript
-from skilljail.v1 import run_pb2
+from skilljail.v1 import run_pb2, script_runner_pb2
 from unit.client import fake_daemon
 
 from .hunt import target
 from .mutation import mutated, mutated_messages
 
-ASKED = Limits(output_bytes=2_000)
+ASKED = script_runner_pb2.RunScriptRequest(limits=Limits(output_bytes=2_000).to_wire())
 
 
 def _streams() -> list[list[run_pb2.RunEvent]]:

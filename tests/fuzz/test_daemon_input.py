@@ -263,7 +263,7 @@ def test_a_request_is_refused_or_one_that_init_takes(
         return
     context = RunContext(FakeEngine(), REPORT, "owner", Admission(1, 1), OpenGate())
     run = Run("run-1", "me", order, Image("x", digest_of(b""), {}), store, context)
-    start = frames.encode_json(FrameType.START, run._start_order() | {"stdin_bytes": len(message.stdin)})
+    start = frames.encode_json(FrameType.START, run._start_order({}) | {"stdin_bytes": len(message.stdin)})
     assert len(start) <= frames.TO_INIT_MAX
     told = StartOrder(Frame(FrameType.START, start[frames.HEADER.size :]).json())
     assert told.argv[-len(message.argv) :] == list(message.argv)

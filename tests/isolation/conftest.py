@@ -24,7 +24,8 @@ def lines(path):
 print(json.dumps({
     "processes": len([name for name in os.listdir("/proc") if name.isdigit()]),
     "files": sorted(name for place in ("/work", "/dev/shm", "/dev/mqueue", "/tmp", os.environ["HOME"])
-        if os.path.isdir(place) for name in os.listdir(place)),
+        if os.path.isdir(place) for name in os.listdir(place)
+        if not name.startswith(".skilljail-")),  # init's own, for a moment, where it counts files (gVisor)
     "shared": [line for kind in ("shm", "sem", "msg") for line in lines(f"/proc/sysvipc/{kind}")],
     "sockets": lines("/proc/net/unix") + lines("/proc/net/tcp"),
     "programs": {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in programs},
