@@ -24,7 +24,13 @@ from .fake_daemon import FakeDaemon, Refusal, decision, events, finished, postur
 from .test_artifacts import result_with
 from .test_stream import endless
 
-COMMAND = [sys.executable, "-c", "import sys; from skilljail.cli import main; sys.exit(main())"]
+COMMAND = [
+    sys.executable,
+    "-c",
+    # What a shell has put into the background ignores interrupts, and so does all that it starts.
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from skilljail.cli import main; sys.exit(main())",
+]
 
 
 def skilljail(
