@@ -140,10 +140,11 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Traces:
-    """What daemons and sandboxes of anybody leave on this host: containers and processes."""
+    """What daemons and sandboxes of anybody leave on this host: containers, processes and folders."""
 
     containers: set[str]
     processes: set[int]
+    directories: set[pathlib.Path]
 
     @classmethod
     def of(cls, api: docker.APIClient) -> "Traces":
@@ -153,6 +154,7 @@ class Traces:
             containers,
             {int(path.parent.name) for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if _is_ours(path)}
             | gvisor_processes(),
+            set(pathlib.Path(tempfile.gettempdir()).glob("skilljail-test-*")),
         )
 
 

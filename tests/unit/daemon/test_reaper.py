@@ -13,7 +13,7 @@ from skilljaild.runs.admission import Admission
 
 from .fake_engine import FakeEngine
 
-SOON, PAST = int(time.time()) + 600, int(time.time()) - 1
+SOON, PAST = int(time.time()) + 86_400, int(time.time()) - 1
 
 
 class Registry:
