@@ -1427,8 +1427,7 @@ def test_an_image_that_is_not_built_is_named_and_the_others_run(
         assert caught.value.reason == "INTERPRETER_UNAVAILABLE"
         assert caught.value.metadata["interpreter"] == "pwsh"
         assert str(caught.value) == (
-            "pwsh scripts cannot run here: there is no image skilljail/nope:1 on the engine; "
-            "build it with `skilljail images build pwsh`"
+            "pwsh scripts cannot run here: there is no image skilljail/nope:1 on the engine; correct images.pwsh"
         )
         assert newest_run(client) is None
         assert owned_containers(engine_api, daemon.owner) == []
